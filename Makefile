@@ -1,0 +1,83 @@
+# `make demo` runs the demo, `make test` the tests; each sets up what it needs from a bare Python 3.11 and make.
+# A second call is quick: the files .venv/.* say what is already there.
+
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+ARGS ?=
+AIMOCK := 1.43.0
+
+PIP := -m pip --disable-pip-version-check --quiet --quiet
+# A plain editable install blinds mypy; a strict one is a tree of links below build/, made anew with each new module.
+EDITABLE := --config-settings editable_mode=strict --editable
+MODULES := $(sort $(shell find capabilities runtime -name '*.py' -o -name py.typed))
+
+.PHONY: help demo test lint bench clean aimock FORCE
+
+help:
+	@echo 'make demo   run the demo                      ARGS="--no" is handed to it'
+	@echo 'make test   run the tests on asyncio and trio ARGS="-k name" is handed to pytest'
+	@echo 'make lint   format, lint, types, imports'
+	@echo 'make bench  measure against peers             ARGS="--quick" is handed to the benchmark'
+	@echo 'make clean  remove all that these have made'
+
+demo: .venv/.cli
+	.venv/bin/capfold demo $(ARGS)
+
+test: .venv/.dev aimock
+	.venv/bin/python -m pytest $(ARGS)
+
+lint: .venv/.dev
+	.venv/bin/ruff format --check
+	.venv/bin/ruff check
+	.venv/bin/mypy
+	.venv/bin/mypy --strict tests benchmarks
+	.venv/bin/lint-imports
+
+bench: .venv-bench/.bench
+	.venv-bench/bin/python benchmarks/run.py $(ARGS)
+
+clean:
+	rm -rf .venv .venv-bench .tools build dist capfold.egg-info \
+		.hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find capabilities runtime tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# The environments. --group, for the dependency groups of pyproject.toml, came with pip 25.1.
+.venv/.made .venv-bench/.made:
+	@test -n "$(PYTHON)" || { echo 'capfold needs Python 3.11 or later: make PYTHON=/path/to/python' >&2; exit 1; }
+	"$(PYTHON)" -m venv --clear $(@D)
+	$(@D)/bin/python $(PIP) install --upgrade 'pip>=25.1'
+	@touch $@
+
+.venv/.cli: .venv/.made .venv/.modules pyproject.toml
+	.venv/bin/python $(PIP) install $(EDITABLE) '.[cli]'
+	@touch $@
+
+.venv/.dev: .venv/.made .venv/.modules pyproject.toml
+	.venv/bin/python $(PIP) install --group dev $(EDITABLE) '.[cli,testing]'
+	@touch $@ .venv/.cli
+
+.venv-bench/.bench: .venv-bench/.made .venv-bench/.modules pyproject.toml
+	.venv-bench/bin/python $(PIP) install $(EDITABLE) '.[bench]'
+	@touch $@
+
+# Rewritten only when the list of modules is another one, not when one is edited.
+.venv/.modules .venv-bench/.modules: %/.modules: %/.made FORCE
+	@echo '$(MODULES)' | cmp -s - $@ || echo '$(MODULES)' > $@
+
+FORCE:
+
+# An OpenAI-compatible server by others, for the tests of the model client.
+ifneq ($(shell command -v npm),)
+aimock: .tools/.aimock-$(AIMOCK)
+else
+aimock:
+	@echo 'npm is MISSING: @copilotkit/aimock cannot be installed, the tests against it will be skipped.' >&2
+endif
+
+# Node reads its own certificates only; those of the system are added, so npm works where pip does.
+.tools/.aimock-$(AIMOCK): export NODE_EXTRA_CA_CERTS ?= $(firstword $(wildcard \
+	/etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
+.tools/.aimock-$(AIMOCK):
+	npm install --prefix .tools --no-save --no-package-lock --no-audit --no-fund --loglevel=error \
+		@copilotkit/aimock@$(AIMOCK)
+	@touch $@

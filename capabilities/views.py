@@ -1,0 +1,199 @@
+"""Views: which messages one request shows. Pure functions over messages; no run state in sight.
+
+A *group* is the smallest balanced run of messages: one user, system or plain assistant message, or an
+assistant message with calls together with the results that directly follow it.
+"""
+
+from collections.abc import Callable, Sequence
+from weakref import ReferenceType, ref
+
+from attrs import Attribute, field, frozen
+
+from .messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage, as_messages
+
+Group = tuple[Message, ...]
+_ANSWERED = (AssistantMessage, ToolMessage)
+# More functions than this per message are made anew at each call, as a lambda in a hook is.
+_MAPPINGS = 8
+
+
+def _as_messages(value: Sequence[object]) -> tuple[Message, ...]:
+    return as_messages(value, "projection")
+
+
+def _covers(instance: object, attribute: "Attribute[int]", value: int) -> None:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"Projection.covers must be an integer of at least 0, not {value!r}")
+
+
+@frozen
+class Projection:
+    """The messages that stand for the first `covers` canonical ones in a request.
+
+    `task` is the message among them that stands for this run's task, which a mapping may have rewritten.
+    """
+
+    messages: tuple[Message, ...] = field(converter=_as_messages)
+    covers: int = field(validator=_covers)
+    task: Message | None = field(default=None, kw_only=True)
+
+
+def groups(messages: Sequence[Message]) -> tuple[Group, ...]:
+    """Split messages into groups, in order; results that follow no call form a group of their own."""
+    found: list[list[Message]] = []
+    for message in messages:
+        if found and isinstance(message, ToolMessage) and isinstance(found[-1][0], _ANSWERED):
+            found[-1].append(message)
+        else:
+            found.append([message])
+    return tuple(tuple(group) for group in found)
+
+
+def keep_newest(
+    messages: tuple[Message, ...], n: int, task: Message | None, pin: Callable[[Message], bool] | None = None
+) -> tuple[Message, ...]:
+    """Return leading system messages, the task, pinned groups, and the newest whole groups of `n` messages.
+
+    Task, leading system and pinned messages are not counted; the newest group is kept whole at any size.
+    A user message comes first: an assistant group before the first one kept is dropped or, where it is
+    pinned or no user message is left, the user message before it stays, uncounted.
+    The same tuple comes back when nothing goes. Looks no further back than it must: to the task, or to the
+    beginning when there is a `pin`.
+    """
+    leading = 0
+    while leading < len(messages) and isinstance(messages[leading], SystemMessage):
+        leading += 1
+    spans: list[_Span] = []
+    left, end, found = n, len(messages), task is None
+    while end > leading and (left >= 0 or not found or pin is not None):
+        start = _group_start(messages, leading, end)
+        is_task = any(messages[i] is task for i in range(start, end))
+        held = is_task or (pin is not None and any(map(pin, messages[start:end])))
+        fits = left >= 0 and (end == len(messages) or end - start <= left)
+        if held or fits:
+            spans.append(_Span(start, end, held))
+        if not held:
+            left = left - (end - start) if fits else -1
+        found = found or is_task
+        end = start
+    spans = _user_first(messages, leading, spans[::-1])
+    if leading + sum(span.end - span.start for span in spans) == len(messages):
+        return messages
+    return messages[:leading] + tuple(
+        message for span in spans for message in messages[span.start : span.end]
+    )
+
+
+@frozen
+class _Span:
+    start: int
+    end: int
+    held: bool
+
+
+def _group_start(messages: tuple[Message, ...], first: int, end: int) -> int:
+    """Return where the group begins that ends before `end`; as in `groups`, but from behind."""
+    start = end - 1
+    while (
+        start > first
+        and isinstance(messages[start], ToolMessage)
+        and isinstance(messages[start - 1], _ANSWERED)
+    ):
+        start -= 1
+    return start
+
+
+def _user_first(messages: tuple[Message, ...], first: int, spans: list[_Span]) -> list[_Span]:
+    users = [i for i, span in enumerate(spans) if isinstance(messages[span.start], UserMessage)]
+    kept: list[_Span] = []
+    for i, span in enumerate(spans):
+        if not isinstance(messages[span.start], _ANSWERED) or (users and users[0] < i):
+            kept.append(span)
+        elif span.held or not users:
+            for j in range(span.start - 1, first - 1, -1):
+                if isinstance(messages[j], UserMessage):
+                    kept.append(_Span(j, j + 1, held=True))
+                    break
+            return sorted([*kept, *spans[i:]], key=lambda kept_span: kept_span.start)
+    return kept
+
+
+def rewritten_task(view: tuple[Message, ...], shown: tuple[Message, ...], task: Message) -> Message | None:
+    """Return what stands for the task after a rewrite, None when it was dropped.
+
+    A message-by-message rewrite keeps the task's place, whatever follows; it is no other message of the view.
+    """
+    place = next((i for i, message in enumerate(view) if message is task), len(view))
+    if len(shown) < len(view) or place == len(view):
+        return None
+    found = shown[place]
+    if not isinstance(found, UserMessage) or any(message is found for message in view):
+        return None
+    return found
+
+
+_Mapped = dict[Callable[[Message], Message], Message]
+_MEMO: dict[int, tuple[ReferenceType[Message], _Mapped]] = {}
+
+
+def map_message(fn: Callable[[Message], Message], message: Message) -> Message:
+    """Return `fn(message)`, remembered for as long as the message lives.
+
+    By identity, not by value: equal messages may differ in `at`. So an unchanged part of a history is mapped
+    once, and the result is the same object at each step, which is what a model's encoder remembers it by.
+    """
+    key = id(message)
+    entry = _MEMO.get(key)
+    if entry is None or entry[0]() is not message:
+        entry = _MEMO[key] = (ref(message, lambda _: _MEMO.pop(key, None)), {})
+    mapped = entry[1].get(fn)
+    if mapped is None:
+        mapped = fn(message)
+        if len(entry[1]) >= _MAPPINGS:
+            entry[1].clear()
+        entry[1][fn] = mapped
+    return mapped
+
+
+def balance_problem(messages: Sequence[Message]) -> str | None:
+    """Say what is unbalanced in a view, or None.
+
+    Balanced: the results of an assistant message's calls stand directly after it, each call answered exactly
+    once, and no result stands anywhere else.
+    """
+    i, n = 0, len(messages)
+    while i < n:
+        message = messages[i]
+        i += 1
+        if isinstance(message, ToolMessage):
+            return f"message {i - 1} is a result of call {message.call_id!r}, which is not directly before it"
+        if not isinstance(message, AssistantMessage) or not message.tool_calls:
+            continue
+        open_calls = {call.id for call in message.tool_calls}
+        if len(open_calls) != len(message.tool_calls):
+            return f"message {i - 1} holds two calls with one id"
+        while i < n and isinstance(result := messages[i], ToolMessage):
+            if result.call_id not in open_calls:
+                return f"message {i} is a second result, or one of an unknown call: {result.call_id!r}"
+            open_calls.remove(result.call_id)
+            i += 1
+        if open_calls:
+            return f"call {min(open_calls)!r} of message {i - 1} has no result directly after it"
+    return None
+
+
+def view_problem(messages: Sequence[Message]) -> str | None:
+    """Say why a request cannot show these messages, or None.
+
+    It must be balanced and not empty. Of the messages that are no system messages the first must be the
+    user's, the last one the user's or a tool's.
+    """
+    spoken = [message for message in messages if not isinstance(message, SystemMessage)]
+    if not spoken:
+        return "it shows no message but system messages"
+    if not isinstance(spoken[0], UserMessage):
+        kind = type(spoken[0]).__name__
+        return f"its first message that is no system message must be the user's, not {kind}"
+    if not isinstance(spoken[-1], UserMessage | ToolMessage):
+        return f"its last message must be the user's or a tool's, not {type(spoken[-1]).__name__}"
+    return balance_problem(messages)

@@ -1,0 +1,219 @@
+"""Admission: a batch of calls is shaped, judged and asked about before any of it runs (step 8 of the contract).
+
+1. Shape, in call order: prepared? decode, validate, repairs, before_tool_execute, validated after each.
+2. Gather for all calls at once.
+3. Judge, in call order, up to a stopping call: admit_tool_execute, then permissions.
+4. Charge; one question for all approvals; nothing runs before every decision is in.
+What was judged is what runs: after shaping, nobody can write the arguments.
+"""
+
+from ..capabilities.call_state import CallState
+from ..capabilities.compose import Chain
+from ..capabilities.frozen import FrozenDict, Json
+from ..capabilities.messages import ToolCall
+from ..capabilities.records import replace
+from ..capabilities.state import RunState
+from ..capabilities.tools import Tool
+from ..capabilities.verdict import NOT_RUN_NOTE, Outcome, Problem, Verdict
+from . import ledger
+from .arguments import decode, validate
+from .chains import NO_FACTS, accept, active, call_chain, call_link, inactive_links
+from .ending import check_failed
+from .errors import IllegalTransition
+from .gathering import NONE, Facts, gather
+from .phases import Effect, Onward, Phase
+from .setup import placeholder
+from .work import Failure, Work
+
+IDLE = RunState()
+NOT_AVAILABLE = "not available"
+
+
+def detached(call: CallState) -> CallState:
+    """Return the call without its run: a batch would otherwise keep every state it passed through."""
+    return replace(call, run=IDLE)
+
+
+def attached(work: Work, call: CallState) -> CallState:
+    """Return the call with the present run."""
+    return replace(call, run=work.run)
+
+
+def shape(work: Work, calls: tuple[ToolCall, ...]) -> Effect | Onward:
+    """Open the batch of a response. Raises `Failure` when it is over the limit: then nothing of it is charged."""
+    reason = ledger.before_batch(work.run, work.setup.limits, len(calls))
+    if reason is not None:
+        raise Failure(reason)
+    prepared = {tool.name: tool for tool in work.prepared}
+    batch: list[CallState] = []
+    for index, asked in enumerate(calls):
+        if work.run.stopped is not None:
+            tool = prepared.get(asked.name) or work.setup.by_name.get(asked.name) or placeholder(asked)
+            batch.append(CallState(run=IDLE, asked=asked, tool=tool, index=index))
+            continue
+        selected = prepared.get(asked.name)
+        if selected is None:
+            known = work.setup.by_name.get(asked.name) or placeholder(asked)
+            call = CallState(run=IDLE, asked=asked, tool=known, index=index)
+            names = ", ".join(sorted(prepared)) or "none"
+            content = f"The tool {asked.name!r} is {NOT_AVAILABLE} here. Available: {names}."
+            batch.append(replace(call, outcome=Outcome("validation_error", content, by="runtime")))
+            continue
+        arguments, problems = decode(asked.arguments)
+        call = CallState(
+            run=work.run,
+            asked=asked,
+            tool=selected,
+            index=index,
+            retry=work.run.tool_retries.get(asked.name, 0),  # type: ignore[arg-type]  # the runtime counts ints
+            max_retries=selected.max_retries,
+            arguments=arguments,
+            problems=problems or validate_all(work, selected, arguments),
+        )
+        batch.append(detached(_shaped(work, call)))
+    work.batch = tuple(batch)
+    work.run = replace(work.run, tool_calls=work.run.tool_calls + len(calls))
+    work.judge_from = 0
+    work.approved = frozenset()
+    return gather_admit(work) or Onward.JUDGE
+
+
+def validate_all(work: Work, tool: Tool, arguments: FrozenDict[Json]) -> tuple[Problem, ...]:
+    """Return all that is wrong with arguments: by the schema and, where the function's types say more, by them."""
+    problems = validate(tool, arguments)
+    if problems:
+        return problems
+    rich = work.setup.rich.get(tool.name)
+    return rich(arguments) if rich is not None else ()
+
+
+def _shaped(work: Work, call: CallState) -> CallState:
+    """Run the before_tool_execute hooks of one call: repairs while there are problems, the others on valid ones."""
+    plan = work.setup.plan.tool(call.name)
+    if call.problems and plan.repairs:
+        call = _before_chain(work, plan.repairs, call, must_be_valid=False)
+        if work.run.stopped is not None:
+            return call
+    if call.problems:
+        return replace(call, outcome=_invalid(call))
+    if plan.before:
+        call = _before_chain(work, plan.before, call, must_be_valid=True)
+    return call
+
+
+def _invalid(call: CallState) -> Outcome:
+    lines = "; ".join(f"{problem.path}: {problem.message}" for problem in call.problems)
+    content = f"The arguments are not valid: {lines}. Call again with arguments that fit the schema."
+    return Outcome("validation_error", content, by="runtime")
+
+
+def _before_chain(work: Work, chain: Chain, call: CallState, *, must_be_valid: bool) -> CallState:
+    """Call the links one by one, validating after each. Raises `Failure` for one that makes arguments invalid."""
+    inactive = inactive_links(chain, call)
+    for link in active(chain.links, inactive, call.id):
+        given = call
+        after = call_link(link, given)
+        if after is given:
+            continue
+        call = accept(work, given, after, link, call.id)
+        work.run = call.run
+        if call.arguments is not given.arguments:
+            problems = validate_all(work, call.tool, call.arguments)
+            if problems and must_be_valid:
+                lines = "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
+                raise Failure(
+                    IllegalTransition(
+                        message=f"{link.key}.{link.hook} made the arguments invalid: {lines}",
+                        key=link.key,
+                        index=link.index,
+                        hook=link.hook,
+                        step=work.run.run_step,
+                        call=call.id,
+                        field="arguments",
+                        legal="arguments that satisfy the tool's schema",
+                    )
+                )
+            call = replace(call, problems=problems)
+        if work.run.stopped is not None:
+            return call
+        check_failed(work)
+    return call
+
+
+def gather_admit(work: Work) -> Effect | None:
+    """Gather for all calls that will be judged, at once."""
+    points = []
+    for call in _to_judge(work):
+        chain = work.setup.plan.tool(call.name).admit
+        if chain.gatherers or chain.conditional:
+            points.append((chain, attached(work, call)))
+    if not points:
+        work.inactive = frozenset()
+        return None
+    return gather(work, "admit_tool_execute", points, Phase.ADMITTING)
+
+
+def _to_judge(work: Work) -> list[CallState]:
+    """Return the calls from `judge_from` up to a stopping one that are valid and have no outcome yet."""
+    found: list[CallState] = []
+    stopping = stopping_index(work)
+    for call in work.batch[work.judge_from :]:
+        if stopping is not None and call.index >= stopping:
+            break
+        if call.outcome is None:
+            found.append(call)
+    return found
+
+
+def stopping_index(work: Work) -> int | None:
+    """Return the index of the call at which a tool hook stopped the run, or None."""
+    stopped = work.run.stopped
+    if stopped is None:
+        return None
+    for call in work.batch:
+        if call.id == stopped.call_id:
+            return call.index
+    return 0
+
+
+def judge(work: Work, facts: Facts = NONE) -> None:
+    """Judge the batch in call order; afterwards each call has an outcome, an open approval, or will run."""
+    batch = list(work.batch)
+    earlier: list[CallState] = [call for call in batch[: work.judge_from] if call.will_run]
+    stopping = stopping_index(work)
+    for i in range(work.judge_from, len(batch)):
+        call = batch[i]
+        if stopping is not None and i >= stopping:
+            if call.outcome is None:
+                batch[i] = replace(call, outcome=Outcome("not_executed", NOT_RUN_NOTE, by="runtime"))
+            continue
+        if call.outcome is not None:
+            continue
+        chain = work.setup.plan.tool(call.name).admit
+        if chain.links:
+            full = replace(call, run=work.run, earlier=tuple(earlier))
+            call = detached(replace(call_chain(work, chain, full, facts.get(call.id, NO_FACTS)), earlier=()))
+            check_failed(work)
+            if work.run.stopped is not None:
+                stopping = i
+                batch[i] = replace(call, outcome=Outcome("not_executed", NOT_RUN_NOTE, by="runtime"))
+                continue
+        permitted = work.setup.permissions.verdict(call.name)
+        if permitted is not None:
+            call = replace(call, verdict=call.verdict.join(permitted))
+        if call.will_run:
+            earlier.append(call)
+        batch[i] = decide(call)
+    work.batch = tuple(batch)
+
+
+def decide(call: CallState) -> CallState:
+    """Return the call with the outcome that its verdict already settles: refused, or answered unasked."""
+    verdict: Verdict = call.verdict
+    if verdict.refused is not None:
+        return replace(call, outcome=Outcome("denied", verdict.refused.reason, by=verdict.refused.by or "runtime"))
+    if verdict.answer is not None and not verdict.approval:
+        answer = verdict.answer
+        return replace(call, outcome=Outcome("answered", answer.content, by=answer.by or "runtime"))
+    return call
+

@@ -1,0 +1,337 @@
+"""Unions in JSON: records carry their tag, and whatever cannot be told apart is refused before it is written.
+
+Knows nothing of which unions there are.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from types import NoneType
+from typing import Any, Final, Literal, get_args, get_origin, is_typeddict
+
+from attrs import fields_dict, has, resolve_types
+from cattrs import Converter
+from cattrs.errors import AttributeValidationNote, ClassValidationError
+from cattrs.gen import AttributeOverride, make_dict_structure_fn, make_dict_unstructure_fn
+
+from ..capabilities.frozen import FrozenDict, FrozenList, Json
+from ..capabilities.json_schema import container, members
+from .codec_types import TEXT_TYPES, Read, Write
+
+TAG: Final = "type"
+
+
+class Codec(Converter):
+    """A cattrs converter that knows which records write a tag, and whether defaults stand for missing fields."""
+
+    __slots__ = ("tags", "takes_defaults")
+
+    def __init__(self, *, takes_defaults: bool) -> None:
+        super().__init__(forbid_extra_keys=True, detailed_validation=True)
+        self.tags: dict[type, str] = {}
+        self.takes_defaults = takes_defaults
+
+
+def is_record(kind: Any) -> bool:  # Any: any annotation may be asked about
+    """Tell whether a type is an attrs class or a dataclass, maybe with type arguments."""
+    kind = get_origin(kind) or kind
+    return has(kind) or (isinstance(kind, type) and dataclasses.is_dataclass(kind))
+
+
+def field_names(kind: Any) -> list[str]:  # Any: an attrs class or a dataclass
+    """Return the names of the fields that a record is built from."""
+    found = fields_dict(kind).values() if has(kind) else dataclasses.fields(kind)
+    return [field.name for field in found if field.init]
+
+
+def _resolve(kind: Any) -> None:  # Any: a record class
+    """Resolve annotations given as text, as cattrs does, but also where `Json` stands, which names itself."""
+    if not has(kind):
+        return
+    try:
+        resolve_types(kind)
+    except NameError:
+        resolve_types(kind, localns={"FrozenDict": FrozenDict, "FrozenList": FrozenList, "Json": Json})
+
+
+def record_writer(codec: Codec, kind: Any, **overrides: AttributeOverride) -> Write:  # Any: a class or alias
+    """Return what writes a record. One of a subclass is refused: its own fields would be lost."""
+    origin = get_origin(kind) or kind
+    _resolve(origin)
+    inner = make_dict_unstructure_fn(kind, codec, **overrides)
+
+    def write(value: object) -> object:
+        if value.__class__ is not origin:
+            raise TypeError(
+                f"{type(value).__name__} stands where {origin.__name__} is declared: declare it, or a union"
+            )
+        return inner(value)
+
+    return write
+
+
+def record_reader(codec: Codec, kind: Any, **overrides: AttributeOverride) -> Read:  # Any: a class or alias
+    """Return what reads a record, with what cattrs lets pass refused: missing fields, something else than an object.
+
+    cattrs fills a missing field with its default. What the codec wrote has every field, so there a missing one
+    means that the data is cut or of another version; only where the data comes from people or models
+    (`takes_defaults`) a default is one.
+    """
+    origin = get_origin(kind) or kind
+    _resolve(origin)
+    inner: Read = make_dict_structure_fn(kind, codec, **overrides)
+    names = [] if codec.takes_defaults else field_names(origin)
+
+    def read(value: object, t: object) -> object:
+        if not isinstance(value, dict):
+            raise TypeError(
+                f"must be an object with the fields of {origin.__name__}, not {type(value).__name__}"
+            )
+        missing = [name for name in names if name not in value]
+        if not missing:
+            return inner(value, t)
+        found: list[Exception] = []
+        for name in missing:
+            absent = KeyError(name)
+            absent.add_note(AttributeValidationNote(f"{origin.__name__}.{name}", name, None))
+            found.append(absent)
+        try:
+            inner(value, t)
+        except ClassValidationError as error:
+            found.extend(one for one in error.exceptions if not isinstance(one, KeyError))
+        raise ClassValidationError(f"while reading {origin.__name__}", found, origin)
+
+    return read
+
+
+def register_union(codec: Codec, union: object, records: Iterable[type]) -> None:
+    """Make `records` a tagged union, under the type object `union` (a Union, or a base class of them).
+
+    Each writes `"type": <class name>` wherever it stands, and is only read with it. Raises ValueError for two
+    classes of one name, and for a record with a field `type`.
+    """
+    by_tag: dict[str, type] = {}
+    for record in records:
+        name = record.__name__
+        if by_tag.setdefault(name, record) is not record:
+            raise ValueError(f"two records of one union are named {name}")
+        if record not in codec.tags:
+            _register_tagged(codec, record)
+    readers: dict[str, Read] = {}
+    writers: dict[type, Write] = {}
+
+    def write(value: object) -> object:
+        kind = type(value)
+        writer = writers.get(kind)
+        if writer is None:
+            if by_tag.get(kind.__name__) is not kind:
+                raise TypeError(f"{kind.__name__} is none of {', '.join(by_tag)}")
+            writer = writers[kind] = codec.get_unstructure_hook(kind)
+        return writer(value)
+
+    def read(value: object, _: object) -> object:
+        tag = _tag_of(value, by_tag)
+        reader = readers.get(tag)
+        if reader is None:
+            reader = readers[tag] = codec.get_structure_hook(by_tag[tag])
+        return reader(value, by_tag[tag])
+
+    codec.register_unstructure_hook_func(lambda t: t == union, write)
+    codec.register_structure_hook_func(lambda t: t == union, read)
+
+
+def _tag_of(value: object, legal: Iterable[str]) -> str:
+    tag = value.get(TAG) if isinstance(value, dict) else None
+    if not isinstance(value, dict) or TAG not in value:
+        raise TypeError(f"must be an object whose {TAG!r} is one of {', '.join(sorted(legal))}")
+    if type(tag) is not str or tag not in legal:
+        raise ValueError(f"{TAG!r} is {tag!r:.60}, but must be one of {', '.join(sorted(legal))}")
+    return tag
+
+
+def _register_tagged(codec: Codec, record: type) -> None:
+    """Let the record's own hooks write and read its tag, so that it has one wherever it stands."""
+    if TAG in field_names(record):
+        raise ValueError(f"{record.__name__} has a field {TAG!r}, which is where a union writes its tag")
+    tag = codec.tags[record] = record.__name__
+
+    def writer(t: Any) -> Write:  # Any: the type cattrs asks for
+        inner = record_writer(codec, t)
+        return lambda value: {TAG: tag, **inner(value)}
+
+    def reader(t: Any) -> Read:
+        inner = record_reader(codec, t)
+
+        def read(value: object, kind: object) -> object:
+            _tag_of(value, (tag,))
+            assert isinstance(value, dict)
+            return inner({name: one for name, one in value.items() if name != TAG}, kind)
+
+        return read
+
+    codec.register_unstructure_hook_factory(lambda t: t is record, writer)
+    codec.register_structure_hook_factory(lambda t: t is record, reader)
+
+
+# --- any other union
+
+
+def register_unions(codec: Codec) -> None:
+    """Register hooks for unions that nobody registered by name, as `str | tuple[Part, ...] | None`."""
+    codec.register_unstructure_hook_factory(_is_union, lambda t: _union_writer(codec, t))
+    codec.register_structure_hook_factory(_is_union, lambda t: _union_reader(codec, t))
+
+
+def _is_union(t: object) -> bool:
+    return bool(members(t))
+
+
+def _records(union: object) -> list[Any]:  # Any: record classes, maybe generic aliases
+    return [member for member in members(union) if is_record(member)]
+
+
+def _untagged(codec: Codec, union: object) -> dict[type, str]:
+    """Return the records of a union that need a tag and do not write one themselves."""
+    records = _records(union)
+    if len(records) < 2:  # noqa: PLR2004  # one record is told from the rest by being an object
+        return {}
+    found: dict[type, str] = {}
+    for record in records:
+        kind = get_origin(record) or record
+        if TAG in field_names(kind):
+            raise TypeError(
+                f"{union}: {kind.__name__} has a field {TAG!r}, which is where a union writes its tag"
+            )
+        if kind not in codec.tags:
+            found[kind] = kind.__name__
+    names = [(get_origin(record) or record).__name__ for record in records]
+    if len(set(names)) < len(names):
+        raise TypeError(f"{union}: two of its records have one name")
+    return found
+
+
+def _union_writer(codec: Codec, union: object) -> Write:
+    tags = _untagged(codec, union)
+    writers: dict[type, Write] = {}
+    present = [member for member in members(union) if member is not NoneType]
+    if len(present) == 1:
+        only: Write = codec.get_unstructure_hook(present[0])
+        return lambda value: None if value is None else only(value)
+    for member in present:
+        kind = get_origin(member) or member
+        if isinstance(kind, type) and kind is not object:
+            writers.setdefault(kind, codec.get_unstructure_hook(member))
+
+    def write(value: object) -> object:
+        if value is None:
+            return None
+        kind = type(value)
+        written = writers.get(kind, codec.unstructure)(value)
+        return {TAG: tags[kind], **written} if kind in tags else written
+
+    return write
+
+
+_JSON_KINDS: Final[Mapping[type, str]] = {
+    NoneType: "null",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    list: "array",
+    tuple: "array",
+    dict: "object",
+    FrozenDict: "object",
+    FrozenList: "array",
+}
+
+
+def _json_kinds(member: Any) -> set[str]:  # Any: a member of a union may be any annotation
+    if get_origin(member) is Literal or (isinstance(member, type) and issubclass(member, Enum)):
+        values = get_args(member) or list(member)
+        return {_JSON_KINDS.get(type(getattr(one, "value", one)), "object") for one in values}
+    kind = get_origin(member) or member
+    if kind in TEXT_TYPES:
+        return {"str"}
+    if kind in _JSON_KINDS:
+        return {_JSON_KINDS[kind]}
+    if is_record(kind) or is_typeddict(kind):
+        return {"object"}
+    found = container(member)
+    if found is not None:
+        return {"object" if found[0] == "dict" else "array"}
+    return set()  # what only its own hook knows
+
+
+def _union_reader(codec: Codec, union: object) -> Read:
+    tags = _untagged(codec, union)
+    table: dict[str, list[Any]] = {}
+    unknown = []
+    for member in members(union):
+        kinds = _json_kinds(member)
+        for kind in kinds:
+            table.setdefault(kind, []).append(member)
+        if not kinds:
+            unknown.append(member)
+    if "float" in table:
+        table.setdefault("int", list(table["float"]))  # 5 for a float is fine where no int is meant
+    if unknown:
+        for kind in set(_JSON_KINDS.values()) - table.keys():
+            table[kind] = unknown
+    readers = {kind: _choose(codec, union, choices, tags) for kind, choices in table.items()}
+
+    def read(value: object, _: object) -> object:
+        kind = _JSON_KINDS.get(type(value), "")
+        reader = readers.get(kind)
+        if reader is None:
+            raise TypeError(f"must be {' or '.join(sorted(table))}, not {kind or type(value).__name__}")
+        return reader(value, union)
+
+    return read
+
+
+def _choose(codec: Codec, union: object, choices: list[Any], tags: Mapping[type, str]) -> Read:
+    """Return the hook for the members of a union that are of one JSON kind."""
+    if len(choices) == 1:
+        only = choices[0]
+        hook: Read = codec.get_structure_hook(only)
+        return lambda value, _: hook(value, only)
+    if all(map(is_record, choices)):
+        return _by_tag(codec, choices, tags)
+    if all(one in (str, int, bool, float) or _is_plain_literal(one) for one in choices):
+        hooks = [(codec.get_structure_hook(one), one) for one in choices]
+        return _first_that_fits(hooks)
+    named = ", ".join(getattr(one, "__name__", str(one)) for one in choices)
+    raise TypeError(f"{union} cannot be told apart in JSON: {named} look alike; use a record for one of them")
+
+
+def _is_plain_literal(t: object) -> bool:
+    return get_origin(t) is Literal and not any(isinstance(one, Enum) for one in get_args(t))
+
+
+def _by_tag(codec: Codec, choices: list[Any], tags: Mapping[type, str]) -> Read:
+    kinds = {(get_origin(one) or one).__name__: (get_origin(one) or one, one) for one in choices}
+    hooks = {tag: codec.get_structure_hook(one) for tag, (_, one) in kinds.items()}
+
+    def read(value: object, _: object) -> object:
+        tag = _tag_of(value, kinds)
+        kind, one = kinds[tag]
+        if kind in tags:
+            assert isinstance(value, dict)
+            value = {name: member for name, member in value.items() if name != TAG}
+        return hooks[tag](value, one)
+
+    return read
+
+
+def _first_that_fits(hooks: list[tuple[Callable[[Any, Any], Any], Any]]) -> Read:  # Any: as in Read
+    def read(value: object, _: object) -> object:
+        reasons = []
+        for hook, one in hooks:
+            try:
+                return hook(value, one)
+            except (TypeError, ValueError) as error:
+                reasons.append(str(error))
+        raise ValueError("; or ".join(reasons))
+
+    return read

@@ -1,0 +1,106 @@
+"""The commands of `capfold`: thin wrappers that parse, call, print and exit. Needs click, the extra `cli`.
+
+Exit codes: 0 all is well, 1 a check failed, 2 a wrong call.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import click
+
+from .errors import LogError
+from .log import ENDS, Log, scan_log, verify
+from .rules import rules_json, rules_mermaid, rules_text
+from .timeline import timeline
+
+_FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
+
+
+@click.group()
+@click.version_option(package_name="capfold")
+def capfold() -> None:
+    """Agents whose capability list cannot silently corrupt a run."""
+
+
+@capfold.command()
+@click.option("--mermaid", "form", flag_value="mermaid", help="The phases as a Mermaid state diagram.")
+@click.option("--json", "form", flag_value="json", help="All tables as JSON.")
+def rules(form: Literal["mermaid", "json"] | None) -> None:
+    """Print owners, hooks, phases and legal moves."""
+    if form == "mermaid":
+        click.echo(rules_mermaid(), nl=False)
+    elif form == "json":
+        click.echo(json.dumps(rules_json(), indent=2))
+    else:
+        click.echo(rules_text(), nl=False)
+
+
+@capfold.group()
+def log() -> None:
+    """Read audit logs."""
+
+
+@log.command()
+@click.argument("file", type=_FILE)
+def show(file: Path) -> None:
+    """Print the timeline of FILE: per step and call, who changed what, what was restored or refused.
+
+    The records before a broken one are shown, and the break is named; the chains are for `verify` to check.
+    """
+    found, problem = scan_log(file)
+    click.echo(timeline(found), nl=False)
+    if problem is not None:
+        _fail(f"{file}: {problem}")
+
+
+@log.command("verify")
+@click.argument("file", type=_FILE)
+@click.option("--key-env", metavar="NAME", help="The environment variable that holds the key of the seals.")
+@click.option("--head", metavar="H", help="Where the log should end: a run's last digest, or the last seal.")
+def verify_command(file: Path, key_env: str | None, head: str | None) -> None:
+    """Check every seal and digest of FILE, and that no run in it is cut off."""
+    key = None
+    if key_env is not None:
+        key = os.environ.get(key_env, "").encode()
+        if not key:
+            raise click.UsageError(f"the environment variable {key_env} is not set, or empty")
+    found, problem = scan_log(file)
+    try:
+        # What could be read goes first: an earlier record may be the first bad one.
+        verified = verify(found, key=key, head=head if problem is None else None)
+        if problem is not None:
+            raise problem
+    except LogError as error:
+        _fail(f"{file}: {error}")
+    if not verified.complete:
+        _fail(f"{file}: record {len(found)} is missing: {_open_runs(found)}")
+    sealed = "without a key" if key is None else "with the key"
+    click.echo(f"{file}: {verified.records} records hold together, sealed {sealed}; head {verified.head}")
+
+
+def _open_runs(found: Log) -> str:
+    last = {record.run: record.kind for record in found}
+    runs = ", ".join(run for run, kind in last.items() if kind not in ENDS)
+    return f"the log ends before these runs do: {runs}"
+
+
+@capfold.command()
+@click.option("--model", metavar="openai:NAME", help="A real model; without it, a script plays the model.")
+@click.option("--yes", "decision", flag_value="yes", help="Approve what is asked.")
+@click.option("--no", "decision", flag_value="no", help="Deny what is asked.")
+@click.option(
+    "--folder", type=click.Path(file_okay=False, path_type=Path), help="Where to put files and logs."
+)
+def demo(model: str | None, decision: Literal["yes", "no"] | None, folder: Path | None) -> None:
+    """A person approved 10; what ran? A payments desk, then the same with two bad capabilities."""
+    from .demo import run_demo  # noqa: PLC0415  # no other command needs it
+
+    sys.exit(run_demo(model, decision, folder, click.echo))
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(message, err=True)
+    sys.exit(1)

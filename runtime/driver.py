@@ -1,0 +1,214 @@
+"""The driver: turns each effect of the machine into its event, writes the log, and closes a run on every exit.
+
+Knows no rules: what may follow what is the machine's, what a wrapper may do is the onion's.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import anyio
+
+from ..capabilities.state import RunState
+from . import machine
+from .approving import check_decision
+from .decisions import Approver
+from .entries import Entry
+from .errors import DecisionError, SinkFailed
+from .gather_effect import gather_facts
+from .ledger import exceeded
+from .log import Log
+from .model_onion import request_model
+from .phases import (
+    AskApproval,
+    Broken,
+    Decided,
+    Effect,
+    Enter,
+    Entered,
+    Event,
+    Finish,
+    Gather,
+    Interrupted,
+    Leave,
+    Left,
+    Phase,
+    RequestModel,
+    RunTools,
+    Suspend,
+    Undecided,
+)
+from .run_onion import enclose
+from .session import Session
+from .sinks import Sink
+from .tool_onion import run_tools
+from .work import MachineState
+
+CLOSING_SECONDS = 2.0
+End = Finish | Suspend
+
+
+class Driver:
+    """Drives one run, from `machine.start` or `machine.resume` to its end."""
+
+    def __init__(self, session: Session, log: Log, sinks: Sequence[Sink], approver: Approver | None) -> None:
+        """Take what the run is driven with."""
+        self.session = session
+        self.log = log
+        self.sinks = list(sinks)
+        self.approver = approver
+        self.written = len(log)
+        self.state: MachineState | None = None
+
+    async def drive(self, moved: machine.Moved) -> tuple[MachineState, End]:
+        """Drive to the end. On cancellation the history is closed and written down before it goes on."""
+        try:
+            effect = await self.until_end(moved)
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(CLOSING_SECONDS, shield=True):
+                await self.cut_short(None)
+            raise
+        assert self.state is not None
+        return self.state, effect
+
+    async def until_end(self, moved: machine.Moved) -> End:
+        """Go from effect to effect until the run is over or suspended."""
+        effect = await self.take(moved)
+        while not isinstance(effect, Finish | Suspend):
+            if isinstance(effect, Enter):
+                return await self.inside_wrappers(effect)
+            effect = await self.go_on(effect)
+        return effect
+
+    async def go_on(self, effect: Effect) -> Effect:
+        """Perform one effect and feed what became of it; the deadline of the run cuts it short."""
+        assert self.state is not None
+        limits = self.session.setup.limits
+        if limits.deadline is None:
+            event: Event | None = await PERFORM[type(effect)](self, effect)
+        else:
+            event = None
+            left = self.state.started + limits.deadline - self.session.port.now()
+            with anyio.move_on_after(max(0.0, left)):
+                event = await PERFORM[type(effect)](self, effect)
+        if event is None:
+            assert limits.deadline is not None
+            reason = exceeded("deadline", limits.deadline, limits.deadline, self.state.run.run_step)
+            return await self.cut_short(Broken(reason))
+        return await self.feed(event)
+
+    async def feed(self, event: Event) -> Effect:
+        """Feed the machine one event."""
+        assert self.state is not None
+        return await self.take(machine.feed(self.state, event))
+
+    async def take(self, moved: machine.Moved) -> Effect:
+        """Take over a move of the machine and flush its entries; a sink that fails ends the run."""
+        self.state, effect, entries = moved
+        self.log.append(entries)
+        if self.sinks:
+            problem = await self.flush()
+            if problem is not None:
+                return await self.cut_short(problem)
+        return effect
+
+    async def flush(self) -> Broken | None:
+        """Write all new records to every sink; one that fails is dropped, and ends the run unless best-effort."""
+        problem: Broken | None = None
+        records = self.log.encoded_since(self.written)
+        self.written += len(records)
+        for sink in list(self.sinks):
+            try:
+                await sink.write(records)
+            except Exception as error:
+                self.sinks.remove(sink)
+                message = f"{sink!r} could not write the log: {type(error).__name__}: {error}"
+                self.log.append([self.sink_note(message)])
+                if not sink.best_effort and problem is None:
+                    problem = Broken(SinkFailed(message=message), error)
+        return problem
+
+    def sink_note(self, message: str) -> Entry:
+        """Return the entry that says which sink is gone."""
+        assert self.state is not None
+        run = self.state.run
+        return Entry("note", run.run_id, run.run_step, self.session.port.now(), facts={"sink_failed": message})
+
+    async def cut_short(self, broken: Broken | None) -> Effect:
+        """End the run where it stands: what ran is on record, what may have run is unknown."""
+        assert self.state is not None
+        if self.state.phase in (Phase.ENDED, Phase.SUSPENDED):
+            if broken is None:
+                return self.state.effect  # type: ignore[return-value]  # an ended run has its last effect
+            return Finish(self.state.run, broken.reason, broken.cause)
+        results = tuple(self.session.results.values()) if self.state.phase is Phase.EXECUTING else ()
+        started = frozenset(self.session.started) if self.state.phase is Phase.EXECUTING else frozenset[str]()
+        return await self.feed(Interrupted(self.session.port.now(), broken, results, started))
+
+    # --- effects
+
+    async def inside_wrappers(self, effect: Enter) -> End:
+        """Run the steps inside wrap_run, and end the run by what came out of it."""
+        end: list[End] = []
+
+        async def on(effect: Effect) -> RunState:
+            while not isinstance(effect, Leave | Finish | Suspend):
+                effect = await self.go_on(effect)
+            if not isinstance(effect, Leave):
+                end.append(effect)
+            assert self.state is not None
+            return self.state.run
+
+        async def steps(run: RunState, entries: tuple[Entry, ...]) -> RunState:
+            return await on(await self.feed(Entered(self.session.port.now(), run, entries)))
+
+        async def abort(broken: Broken, entries: tuple[Entry, ...]) -> RunState:
+            self.log.append(entries)
+            return await on(await self.cut_short(broken))
+
+        run, entries, broken = await enclose(self.session, effect, steps, abort)
+        if end:
+            self.log.append(entries)
+            return end[-1]
+        last = await self.feed(Left(self.session.port.now(), run, entries, broken))
+        assert isinstance(last, Finish)
+        return last
+
+    async def request(self, effect: RequestModel) -> Event:
+        """Send the model request."""
+        return await request_model(self.session, effect)
+
+    async def gather(self, effect: Gather) -> Event:
+        """Call the gatherers."""
+        return await gather_facts(self.session, effect)
+
+    async def execute(self, effect: RunTools) -> Event:
+        """Run the tools."""
+        return await run_tools(self.session, effect)
+
+    async def ask(self, effect: AskApproval) -> Event:
+        """Ask the approver; nobody there, an exception, a wrong answer or a timeout leave the run suspended."""
+        port = self.session.port
+        if self.approver is None:
+            return Undecided(port.now(), "no approver")
+        timeouts = [request.timeout for request in effect.requests if request.timeout is not None]
+        try:
+            decisions = tuple(await port.ask(self.approver, effect.requests, min(timeouts, default=None)))
+            if len(decisions) != len(effect.requests):
+                raise DecisionError(f"{len(effect.requests)} decisions are wanted, {len(decisions)} were given")
+            for request, decision in zip(effect.requests, decisions, strict=True):
+                check_decision(request, decision)
+            assert self.state is not None
+            event = Decided(port.now(), decisions)
+            machine.feed(self.state, event)  # pure: an edit that does not fit is refused before it counts
+        except TimeoutError:
+            return Undecided(port.now(), "the approver did not answer in time")
+        except Exception as error:
+            return Undecided(port.now(), f"the approver raised {type(error).__name__}: {error}")
+        return event
+
+
+PERFORM: Mapping[type, Callable[[Driver, Effect], Awaitable[Event]]] = {
+    RequestModel: Driver.request,  # type: ignore[dict-item]  # each takes the effect it is filed under
+    Gather: Driver.gather,  # type: ignore[dict-item]
+    RunTools: Driver.execute,  # type: ignore[dict-item]
+    AskApproval: Driver.ask,  # type: ignore[dict-item]
+}

@@ -1,0 +1,92 @@
+"""Entries: what the machine writes down, as references; the audit log makes records of them when they are read.
+
+Making an entry costs one object; encoding and hashing it is the log's business, and lazy in memory.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, get_args
+
+from attrs import frozen
+
+from ..capabilities.messages import Message
+from ..capabilities.views import Projection
+
+EntryKind: TypeAlias = Literal[
+    "run_started",
+    "run_ended",
+    "run_suspended",
+    "run_resumed",
+    "step_started",
+    "gathered",
+    "transition",
+    "restored",
+    "rejected",
+    "model_requested",
+    "model_responded",
+    "call_admitted",
+    "call_refused",
+    "call_decided",
+    "tool_started",
+    "tool_settled",
+    "note",
+]
+ENTRY_KINDS: tuple[EntryKind, ...] = get_args(EntryKind)
+# Suspending is how a run was carried, not what it did: these stay out of the digest chain.
+OUTSIDE_DIGEST: frozenset[EntryKind] = frozenset({"run_suspended", "run_resumed"})
+
+
+@frozen(eq=False)
+class FromTo:
+    """A field that had one value and has another."""
+
+    before: object
+    after: object
+
+
+@frozen(eq=False)
+class Added:
+    """Items appended to a sequence."""
+
+    items: tuple[object, ...]
+
+
+@frozen(eq=False)
+class Items:
+    """Keys set in and removed from a mapping."""
+
+    set: Mapping[str, object]
+    removed: tuple[str, ...] = ()
+
+
+@frozen(eq=False)
+class Projected:
+    """A new projection; `history` is the canonical history that it projects, by which its messages are named."""
+
+    projection: Projection | None
+    history: tuple[Message, ...]
+
+
+Change: TypeAlias = FromTo | Added | Items | Projected
+NOTHING: Mapping[str, object] = {}
+
+
+@frozen(eq=False)
+class Entry:
+    """One hook call or event. `at`: UTC seconds. `actor`: a capability's key, or runtime, model, tool, person.
+
+    `restored`: field -> (tried, kept). `rejected`: field -> (tried, what would have been legal).
+    `facts`: what came from outside, as records or frozen JSON.
+    """
+
+    kind: EntryKind
+    run: str
+    step: int
+    at: float
+    actor: str = "runtime"
+    call: str | None = None
+    index: int | None = None
+    hook: str | None = None
+    changes: Mapping[str, Change] = NOTHING  # type: ignore[assignment]  # an empty mapping of any type
+    restored: Mapping[str, tuple[object, object]] = NOTHING  # type: ignore[assignment]
+    rejected: Mapping[str, tuple[object, str]] = NOTHING  # type: ignore[assignment]
+    facts: Mapping[str, object] = NOTHING

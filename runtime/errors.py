@@ -1,0 +1,251 @@
+"""How a run fails: a closed union of reasons, and one exception class for each family of them.
+
+A reason is plain data that names where it arose and says what would have been legal; the exception carries it.
+"""
+
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+if TYPE_CHECKING:
+    from .result import RunResult
+
+
+@frozen(kw_only=True)
+class Reason:
+    """Base of all reasons: where it arose, as far as that applies. `message` is the sentence people read."""
+
+    message: str
+    key: str | None = None
+    index: int | None = None
+    hook: str | None = None
+    step: int | None = None
+    call: str | None = None
+    field: str | None = None
+
+    def __str__(self) -> str:
+        """The sentence, with its place."""
+        place = [
+            f"{name} {value!r}" if isinstance(value, str) else f"{name} {value}"
+            for name, value in (
+                ("capability", self.key),
+                ("index", self.index),
+                ("hook", self.hook),
+                ("step", self.step),
+                ("call", self.call),
+                ("field", self.field),
+            )
+            if value is not None
+        ]
+        return f"{self.message} ({', '.join(place)})" if place else self.message
+
+
+# --- a capability is at fault
+
+
+@frozen(kw_only=True)
+class HookFailed(Reason):
+    """A hook raised; the cause is the exception's `__cause__`."""
+
+    error: str = ""
+
+
+@frozen(kw_only=True)
+class InvalidReturn(Reason):
+    """A hook returned something else than its record."""
+
+
+@frozen(kw_only=True)
+class IllegalTransition(Reason):
+    """A hook wrote a field that it may not write there; `legal` says what would have been."""
+
+    legal: str = ""
+
+
+@frozen(kw_only=True)
+class Restored(Reason):
+    """In strict mode, a hook wrote a field that belongs to the runtime."""
+
+
+@frozen(kw_only=True)
+class InvalidSelection(Reason):
+    """The tools selected for a request cannot be offered."""
+
+
+@frozen(kw_only=True)
+class InvalidView(Reason):
+    """The messages projected for a request cannot be sent."""
+
+
+# --- a limit
+
+
+@frozen(kw_only=True)
+class LimitExceeded(Reason):
+    """A limit of the run was reached. `limit` is its name in `Limits`; `used` and `allowed` in its unit."""
+
+    limit: str
+    used: float
+    allowed: float
+    share: int | None = None
+
+
+@frozen(kw_only=True)
+class UsageUnknown(Reason):
+    """A token limit is set and the model does not report its usage."""
+
+    limit: str
+
+
+# --- the model
+
+
+@frozen(kw_only=True)
+class ModelFailed(Reason):
+    """A model request failed; `kind` as in ModelError."""
+
+    kind: str
+    retryable: bool = False
+    status: int | None = None
+
+
+@frozen(kw_only=True)
+class IncompleteResponse(Reason):
+    """The response was cut off, filtered or ended without being finished."""
+
+    finish_reason: str
+
+
+@frozen(kw_only=True)
+class InvalidResponse(Reason):
+    """The response cannot be used: equal call ids, or not a message."""
+
+
+# --- tools, output, policy, storage
+
+
+@frozen(kw_only=True)
+class ToolRetriesExhausted(Reason):
+    """A tool failed in more steps in a row than its `max_retries` forgive."""
+
+    tool: str
+
+
+@frozen(kw_only=True)
+class UnselectedRetriesExhausted(Reason):
+    """The model called tools outside its prepared set more often than is forgiven."""
+
+    tool: str
+
+
+@frozen(kw_only=True)
+class OutputRetriesExhausted(Reason):
+    """The output was invalid, or sent back, more often than is forgiven."""
+
+
+@frozen(kw_only=True)
+class Blocked(Reason):
+    """A capability ended the run by `fail(reason)`."""
+
+
+@frozen(kw_only=True)
+class SinkFailed(Reason):
+    """A log sink could not write."""
+
+
+@frozen(kw_only=True)
+class StoreFailed(Reason):
+    """A message store could not read or write."""
+
+
+class RunError(Exception):
+    """A run ended in failure. `reason` is a typed record, `partial` what the run had come to."""
+
+    def __init__(self, reason: Reason, partial: "RunResult[object] | None" = None) -> None:
+        """Carry the reason and the partial result."""
+        super().__init__(str(reason))
+        self.reason = reason
+        self.partial = partial
+
+
+class HookError(RunError):
+    """A capability broke: it raised, or broke a rule."""
+
+
+class LimitError(RunError):
+    """A limit of the run was reached."""
+
+
+class ModelRunError(RunError):
+    """The model failed, or answered what cannot be used."""
+
+
+class ToolError(RunError):
+    """Tools failed more often than is forgiven."""
+
+
+class OutputError(RunError):
+    """The output never became valid."""
+
+
+class BlockedError(RunError):
+    """A capability ended the run on purpose."""
+
+
+class StorageError(RunError):
+    """The log or the store failed."""
+
+
+FAMILIES: dict[type[Reason], type[RunError]] = {
+    HookFailed: HookError,
+    InvalidReturn: HookError,
+    IllegalTransition: HookError,
+    Restored: HookError,
+    InvalidSelection: HookError,
+    InvalidView: HookError,
+    LimitExceeded: LimitError,
+    UsageUnknown: LimitError,
+    ModelFailed: ModelRunError,
+    IncompleteResponse: ModelRunError,
+    InvalidResponse: ModelRunError,
+    ToolRetriesExhausted: ToolError,
+    UnselectedRetriesExhausted: ToolError,
+    OutputRetriesExhausted: OutputError,
+    Blocked: BlockedError,
+    SinkFailed: StorageError,
+    StoreFailed: StorageError,
+}
+
+
+def run_error(reason: Reason, partial: "RunResult[object] | None" = None, cause: BaseException | None = None) -> RunError:
+    """Return the exception of a reason, its cause attached."""
+    error = FAMILIES[type(reason)](reason, partial)
+    error.__cause__ = cause
+    return error
+
+
+class CodecError(ValueError):
+    """Data that the codec cannot read or write; `path` says where."""
+
+    def __init__(self, message: str, path: str = "$") -> None:
+        """Raise for what stands at `path`."""
+        super().__init__(f"{path}: {message}")
+        self.path = path
+
+
+class DecisionError(ValueError):
+    """A decision that fits no pending request, or is malformed; nothing changed. `digest` names the request."""
+
+    def __init__(self, message: str, digest: str = "") -> None:
+        """Raise for the request with `digest`."""
+        super().__init__(message)
+        self.digest = digest
+
+
+class LogError(ValueError):
+    """A log that is none, is torn, or was changed; `record` is the number of the first bad record, from 0."""
+
+    def __init__(self, message: str, record: int | None = None) -> None:
+        """Raise for the record with this number."""
+        super().__init__(message if record is None else f"record {record}: {message}")
+        self.record = record

@@ -1,0 +1,142 @@
+"""Running a tool's body: arguments in, one outcome out, whatever it does. Nothing a body raises gets past here.
+
+Knows nothing of wrappers, batches or limits of the run but the size of a result.
+"""
+
+import functools
+import inspect
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import anyio.to_thread
+
+from ..capabilities.call_state import CallState
+from ..capabilities.frozen import thaw
+from ..capabilities.injected import ModelRetry, ToolContext, ToolFailed
+from ..capabilities.messages import PARTS, Content, TextPart
+from ..capabilities.signatures import Signature, signature_of
+from ..capabilities.tools import SchemaFunction, Tool, is_idempotent
+from ..capabilities.verdict import Failure, Outcome
+from .arguments import inject, structure
+from .codec import converter, to_json
+from .errors import CodecError
+from ..capabilities.injected import InjectionError
+
+MAX_MESSAGE = 500
+# A model has no use for the folders of the machine, and a log reader may not be meant to know them.
+_FOLDERS = re.compile(r"(?<![\w:/.])(?:/[\w.@+ -]+?)+/(?=[\w.@+-]+)|\b[A-Za-z]:\\(?:[^\\\s'\"]+\\)+")
+
+
+class NotPortable(Exception):
+    """A result that cannot be written as a message."""
+
+
+async def run_body(call: CallState, context: ToolContext, max_result_bytes: int) -> Outcome:
+    """Call the tool's function once and return the outcome; `context.attempt` counts its attempts."""
+    tool, attempts = call.tool, context.attempt
+    try:
+        body = _bind(tool, call, context)
+    except InjectionError as error:
+        # Before the body: nothing happened, and no other arguments would help the model.
+        return Outcome("failed", f"{error}", error=failure_of(error), attempts=attempts - 1, by="runtime")
+    try:
+        result = await body()
+    except ModelRetry as error:
+        return Outcome("failed", str(error), error=failure_of(error), attempts=attempts)
+    except ToolFailed as error:
+        return Outcome("failed", str(error), error=failure_of(error), attempts=attempts)
+    except Exception as error:
+        status = "failed" if is_idempotent(tool) else "unknown"
+        failure = failure_of(error)
+        text = f"{failure.type}: {failure.message}" if failure.message else failure.type
+        return Outcome(status, text, error=failure, attempts=attempts)
+    try:
+        content = as_result(result)
+        size = content_size(content)
+        if size > max_result_bytes:
+            raise NotPortable(f"the result has {size} bytes; the limit is {max_result_bytes}")
+    except NotPortable as error:
+        content = f"The tool ran, but its result cannot be used: {error}"
+        return Outcome(
+            "unknown", content, error=Failure("NotPortable", str(error)), attempts=attempts, by="runtime"
+        )
+    return Outcome("succeeded", content, attempts=attempts)
+
+
+def _bind(tool: Tool, call: CallState, context: ToolContext) -> Callable[[], Awaitable[object]]:
+    function = tool.function
+    if function is None:
+        raise InjectionError(f"tool {tool.name!r} has no function: only a port that runs tools elsewhere can execute it")
+    if isinstance(function, SchemaFunction):
+        plain = thaw(call.arguments)
+        assert isinstance(plain, dict)
+        return functools.partial(function.call, plain, context)
+    signature = signature_of(function)
+    keywords = structure(signature, call.arguments, converter)
+    if signature_injects(signature):
+        keywords |= inject(signature, context, call.injected, converter)
+    if signature.is_async:
+        return functools.partial(function, **keywords)  # type: ignore[arg-type]  # an async function
+    return functools.partial(
+        anyio.to_thread.run_sync, functools.partial(function, **keywords), abandon_on_cancel=True
+    )
+
+
+@functools.cache
+def signature_injects(signature: Signature) -> bool:
+    """Tell whether a function has parameters that the model does not fill."""
+    return any(parameter.source != "arguments" for parameter in signature.parameters)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return an exception as data: type, first line without folders, bounded, and the names of its bases."""
+    text = str(error)
+    line = text.splitlines()[0] if text else ""
+    line = _FOLDERS.sub("", line)
+    if len(line) > MAX_MESSAGE:
+        line = line[: MAX_MESSAGE - 1] + "…"
+    bases = tuple(base.__name__ for base in type(error).__mro__[:-1] if base not in (BaseException,))
+    return Failure(type(error).__name__, line, bases)
+
+
+def as_result(value: object) -> Content:
+    """Return what a tool returned as content. Raises `NotPortable` saying what it was and what would do."""
+    if type(value) is str:
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, PARTS):
+        return (value,)
+    if isinstance(value, tuple) and value and all(isinstance(part, PARTS) for part in value):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise NotPortable("it is bytes: return text, or FilePart(data=..., media_type=...)")
+    if inspect.isgenerator(value) or inspect.isasyncgen(value) or isinstance(value, Iterator | AsyncIterator):
+        raise NotPortable(f"it is a {type(value).__name__}: return what it yields, as a list")
+    if inspect.iscoroutine(value):
+        value.close()
+        raise NotPortable("it is a coroutine: the tool forgot to await it")
+    dump = getattr(type(value), "model_dump", None)
+    try:
+        return json.dumps(dump(value, mode="json") if callable(dump) else to_json(value), ensure_ascii=False)
+    except CodecError as error:
+        raise NotPortable(f"{error}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotPortable(f"{type(error).__name__}: {error}") from None
+
+
+def content_size(content: Content) -> int:
+    """Return the size of a content in bytes, as sent."""
+    if isinstance(content, str):
+
+        return len(content) if content.isascii() else len(content.encode("utf-8", "surrogatepass"))
+    total = 0
+    for part in content:
+        if isinstance(part, TextPart):
+            total += len(part.text.encode("utf-8", "surrogatepass"))
+        else:
+            total += len(part.data) if part.data is not None else len(part.url or "")
+    return total
+
+

@@ -1,0 +1,41 @@
+"""Limits: the bounds of a run. Plain data; the ledger holds a run to them.
+
+A limit raises; a budget, which a capability keeps, stops or refuses.
+"""
+
+from attrs import field, frozen
+
+
+def _whole(instance: object, attribute: object, value: object) -> None:
+    if value is not None and (type(value) is not int or value < 0):
+        name = getattr(attribute, "name", "limit")
+        raise ValueError(f"Limits.{name} must be None or an integer of at least 0, not {value!r}")
+
+
+def _seconds(instance: object, attribute: object, value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+        name = getattr(attribute, "name", "limit")
+        raise ValueError(f"Limits.{name} must be None or a positive number of seconds, not {value!r}")
+
+
+def _at_least_one(instance: object, attribute: object, value: object) -> None:
+    if value is not None and (type(value) is not int or value < 1):
+        name = getattr(attribute, "name", "limit")
+        raise ValueError(f"Limits.{name} must be None or an integer of at least 1, not {value!r}")
+
+
+@frozen(kw_only=True)
+class Limits:
+    """The bounds of a run. None = no bound. Times in seconds, `max_result_bytes` of a result as sent."""
+
+    max_steps: int = field(default=50, validator=_at_least_one)
+    requests: int | None = field(default=None, validator=_whole)
+    tool_calls: int | None = field(default=None, validator=_whole)
+    input_tokens: int | None = field(default=None, validator=_whole)
+    output_tokens: int | None = field(default=None, validator=_whole)
+    total_tokens: int | None = field(default=None, validator=_whole)
+    deadline: float | None = field(default=None, validator=_seconds)
+    request_timeout: float | None = field(default=None, validator=_seconds)
+    tool_timeout: float | None = field(default=60.0, validator=_seconds)
+    max_parallel_tools: int | None = field(default=None, validator=_at_least_one)
+    max_result_bytes: int = field(default=8_388_608, validator=_at_least_one)

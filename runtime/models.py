@@ -1,0 +1,149 @@
+"""The Model protocol: one request in, one response out, every attempt charged.
+
+What a model, an adapter and the port agree on. Knows nothing of capabilities, runs or the ledger's numbers.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, Protocol, TypeAlias
+
+from attrs import frozen
+
+from ..capabilities.frozen import FrozenDict, Json
+from ..capabilities.messages import AssistantMessage, Message
+from ..capabilities.state import OutputSpec
+from ..capabilities.tools import Tool
+
+ModelErrorKind: TypeAlias = Literal[
+    "timeout", "rate_limit", "connection", "server", "bad_request", "auth", "invalid_response", "script"
+]
+
+
+@frozen(kw_only=True)
+class ModelProfile:
+    """What a model can do."""
+
+    tools: bool = True
+    json_schema: bool = False
+    images: bool = False
+    audio: bool = False
+    files: bool = False
+    reports_usage: bool = True
+
+
+class ModelError(Exception):
+    """A model request failed. `retryable`: the same request may succeed later; `retry_after` in seconds."""
+
+    def __init__(
+        self,
+        kind: ModelErrorKind,
+        message: str,
+        *,
+        retryable: bool,
+        status: int | None = None,
+        retry_after: float | None = None,
+        partial: str = "",
+    ) -> None:
+        """Describe the failure; `status` is HTTP's, `partial` the text that came before it broke off."""
+        super().__init__(message)
+        self.kind: ModelErrorKind = kind
+        self.message = message
+        self.retryable = retryable
+        self.status = status
+        self.retry_after = retry_after
+        self.partial = partial
+
+
+@frozen(kw_only=True)
+class ModelRequest:
+    """All that a model gets: what to show it, offer it, and ask of it."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    instructions: str = ""
+    settings: FrozenDict[Json] = FrozenDict()
+    output_spec: OutputSpec | None = None
+    run_id: str = "run"
+    step: int = 1
+
+
+class Meter(Protocol):
+    """The run's account as a model sees it."""
+
+    def charge(self) -> None:
+        """Book one attempt, just before it is sent; raises LimitError when none is left."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait by the port's clock."""
+
+    def random(self) -> float:
+        """Return a number in [0, 1)."""
+
+
+class Model(Protocol):
+    """A model. `request` raises ModelError, never returns a half response."""
+
+    @property
+    def name(self) -> str:
+        """The name that stands in the log."""
+
+    @property
+    def profile(self) -> ModelProfile:
+        """What it can do."""
+
+    async def request(self, request: ModelRequest, meter: Meter) -> AssistantMessage:
+        """Send one request; call `meter.charge()` before each attempt that leaves the process."""
+
+
+_FORBIDDEN: ContextVar[bool] = ContextVar("forbid_model_requests", default=False)
+
+
+@contextmanager
+def forbid_model_requests() -> Iterator[None]:
+    """Within this context, any request that would leave the process raises RuntimeError. For tests."""
+    token = _FORBIDDEN.set(True)
+    try:
+        yield
+    finally:
+        _FORBIDDEN.reset(token)
+
+
+def refuse_if_forbidden(name: str) -> None:
+    """Raise RuntimeError inside `forbid_model_requests()`; called by every adapter that leaves the process."""
+    if _FORBIDDEN.get():
+        raise RuntimeError(f"a request to {name} inside forbid_model_requests()")
+
+
+ModelMaker: TypeAlias = Callable[[str], Model]
+
+
+def _make_test(name: str) -> Model:
+    from .scripted_model import EchoModel
+
+    return EchoModel()
+
+
+def _make_openai(name: str) -> Model:
+    from .openai_model import OpenAIModel
+
+    return OpenAIModel(name)
+
+
+# Provider prefix of a model string -> how its model is made; adapters are imported when asked for.
+PROVIDERS: dict[str, ModelMaker] = {"test": _make_test, "openai": _make_openai}
+
+
+def as_model(value: "Model | str") -> Model:
+    """Return a model; a string is "test" or "openai:NAME".
+
+    Raises ValueError for an unknown string, TypeError for what is no model.
+    """
+    if isinstance(value, str):
+        provider, colon, name = value.partition(":")
+        if value == "test" or (colon and name and provider in PROVIDERS and provider != "test"):
+            return PROVIDERS[provider](name)
+        raise ValueError(f"unknown model {value!r}: write 'test' or 'openai:NAME', or give a model object")
+    if not callable(getattr(value, "request", None)) or not isinstance(getattr(value, "name", None), str):
+        raise TypeError(f"a model has a name, a profile and an async request(); {type(value).__name__} has not")
+    return value

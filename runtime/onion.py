@@ -1,0 +1,93 @@
+"""What all wrappers have in common: `call_next`, and the check of a record at both edges."""
+
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from ..capabilities.call_state import CallState
+from ..capabilities.compose import Link
+from ..capabilities.state import RunState
+from .chains import invalid_return, run_of, stamped
+from .errors import Reason, run_error
+from .guards import Edge
+from .phases import Broken
+from .scribe import Scribe
+from .session import Session
+from .transitions import check
+
+R = TypeVar("R", RunState, CallState)
+
+
+class Next(Generic[R]):
+    """What a wrapper calls to go on inward."""
+
+    __slots__ = ("_inward", "_session", "attempt", "idempotency_key")
+
+    def __init__(self, session: Session, inward: Callable[[R], Awaitable[R]], key: str, attempt: int = 1) -> None:
+        """Carry what a wrapper may need of the outside."""
+        self._session = session
+        self._inward = inward
+        self.idempotency_key = key
+        self.attempt = attempt
+
+    @property
+    def deps(self) -> object:
+        """The caller's dependencies, by reference."""
+        return self._session.deps
+
+    async def __call__(self, record: R, /) -> R:
+        """Go on inward."""
+        return await self._inward(record)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait by the port's clock."""
+        await self._session.port.sleep(seconds)
+
+    def random(self) -> float:
+        """Return a number in [0, 1) from the port."""
+        return self._session.port.random()
+
+
+class Ring(Scribe):
+    """The wrappers around one effect: the entries of their edges, and the first thing that broke.
+
+    Once something broke, the run ends by it, whatever an outer wrapper makes of the exception.
+    """
+
+    def __init__(self, session: Session, run: RunState) -> None:
+        """Start whole."""
+        super().__init__(run, session.port.now(), strict=session.setup.strict)
+        self.session = session
+        self.broken: Broken | None = None
+
+    def fail(self, reason: Reason, cause: BaseException | None = None) -> Exception:
+        """Keep what broke, and return the exception to raise through the outer wrappers."""
+        if self.broken is None:
+            self.broken = Broken(reason, cause)
+        return run_error(reason, cause=cause)
+
+    def edge(self, link: Link, before: R, after: object) -> R:
+        """Check one edge; return the record that goes on. Raises when it is no record, or broke a rule."""
+        if type(after) is not type(before):
+            raise self.fail(invalid_return(link, before, after))
+        call_id = before.id if isinstance(before, CallState) else None
+        edge = Edge(link.key, link.index, link.hook, self.session.setup.output.problem)
+        record, transition = check(before, after, edge)
+        if transition is not None:
+            self.now = self.session.port.now()
+            problem = self.write_transition(transition, call_id)
+            if problem is not None:
+                raise self.fail(problem)
+            if record is not before:
+                record = stamped(record, before, link, call_id)
+        return record
+
+    def key(self, link: Link, call_id: str = "") -> str:
+        """Return the idempotency key of a wrapper: the same when the step is run again."""
+        run = self.run
+        return f"{run.run_id}:{run.run_step}:{call_id}:{link.key}"
+
+
+def latched(before: RunState | CallState, after: RunState | CallState) -> bool:
+    """Tell whether a wrapper stopped or failed the run."""
+    old, new = run_of(before), run_of(after)
+    return new.stopped is not old.stopped or new.failed is not old.failed

@@ -1,0 +1,66 @@
+"""Output types: what the final response must be, and how its text becomes a value."""
+
+from collections.abc import Callable
+
+import attrs
+from attrs import frozen
+
+from ..capabilities.frozen import FrozenDict, freeze_mapping
+from ..capabilities.json_schema import schema_of
+from ..capabilities.state import OutputSpec
+from .arguments import decode, validate
+from .codec import converter
+
+
+@frozen(eq=False)
+class OutputType:
+    """One output type. `read` turns a response's text into (value, None) or (None, what is wrong with it)."""
+
+    spec: OutputSpec | None
+    kind: type
+    read: Callable[[str], tuple[object, str | None]]
+
+    def problem(self, value: object) -> str | None:
+        """Say why a value is not of this type, or None."""
+        if type(value) is self.kind:
+            return None
+        return f"{self.kind.__name__} is wanted, not {type(value).__name__}"
+
+
+def _text(text: str) -> tuple[object, str | None]:
+    return text, None
+
+
+TEXT = OutputType(None, str, _text)
+
+
+@frozen
+class _Schema:
+    parameters: FrozenDict[object]
+
+
+def output_type(kind: type) -> OutputType:
+    """Return the output type of `str` or of an attrs class.
+
+    Raises TypeError for anything else.
+    """
+    if kind is str:
+        return TEXT
+    if not isinstance(kind, type) or not attrs.has(kind):
+        raise TypeError(f"output_type must be str or an attrs class, not {kind!r}")
+    schema = freeze_mapping(schema_of(kind), "output schema")
+    described = _Schema(schema)
+
+    def read(text: str) -> tuple[object, str | None]:
+        decoded, problems = decode(text)
+        problems = problems or validate(described, decoded)
+        if problems:
+            return None, "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
+        try:
+            return converter.structure(decoded, kind), None
+        except Exception as error:  # cattrs raises whatever the class's own validators raise
+            return None, f"{type(error).__name__}: {error}"
+
+    return OutputType(OutputSpec(kind.__name__, schema), kind, read)
+
+

@@ -1,0 +1,51 @@
+"""Permissions: which tools a run may use at all; rules by name, the last that matches wins."""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Literal, TypeAlias, get_args
+
+from attrs import field, frozen
+
+from ..capabilities.verdict import Ask, Refusal, Verdict
+
+Permission: TypeAlias = Literal["allow", "ask", "deny"]
+PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
+BY = "permissions"
+
+
+def _rules(value: Iterable[tuple[str, Permission]]) -> tuple[tuple[str, Permission], ...]:
+    rules = tuple(tuple(rule) for rule in value)
+    for i, rule in enumerate(rules):
+        if len(rule) != 2 or type(rule[0]) is not str or rule[1] not in PERMISSIONS:  # noqa: PLR2004 (a pair)
+            raise ValueError(f"Permissions.rules[{i}] must be (glob, 'allow' | 'ask' | 'deny'), not {rule!r}")
+    return rules  # type: ignore[return-value]  # each is a pair, as just checked
+
+
+def _default(instance: object, attribute: object, value: object) -> None:
+    if value not in PERMISSIONS:
+        raise ValueError(f"Permissions.default must be one of {', '.join(PERMISSIONS)}; not {value!r}")
+
+
+@frozen
+class Permissions:
+    """Rules `(glob of a tool's name, "allow" | "ask" | "deny")`; the last match wins, else `default`."""
+
+    rules: tuple[tuple[str, Permission], ...] = field(default=(), converter=_rules)
+    default: Permission = field(default="allow", validator=_default)
+
+    def of(self, tool: str) -> Permission:
+        """Return what the rules say of a tool."""
+        found = self.default
+        for glob, permission in self.rules:
+            if fnmatchcase(tool, glob):
+                found = permission
+        return found
+
+    def verdict(self, tool: str) -> Verdict | None:
+        """Return what the rules add to the verdict on a call of a tool; None when they allow it."""
+        permission = self.of(tool) if self.rules or self.default != "allow" else "allow"
+        if permission == "deny":
+            return Verdict(refused=Refusal(f"The tool {tool!r} is not permitted in this run.", BY))
+        if permission == "ask":
+            return Verdict(approval=(Ask(f"Allow {tool}?", always="tool", by=BY),))
+        return None

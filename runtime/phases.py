@@ -1,0 +1,266 @@
+"""Phases, events and effects of a run, and the one table of legal moves.
+
+The table is total: a phase without an outgoing event is written as empty, and a missing key *is* the illegal
+move. `capfold rules` prints it and draws it. Plain data: what a move does is the machine's business.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TypeAlias
+
+from attrs import frozen
+
+from ..capabilities.call_state import CallState
+from ..capabilities.compose import Link
+from ..capabilities.messages import Usage
+from ..capabilities.state import RunState
+from .decisions import ApprovalRequest, Decision
+from .entries import Entry
+from .errors import Reason
+from .models import ModelRequest
+
+
+class Phase(Enum):
+    """Where a run stands between two events: what it waits for."""
+
+    ENTERING = "entering"  # wrap_run goes in
+    STARTING = "starting"  # facts for before_run
+    PREPARING = "preparing"  # facts for before_model_request
+    REQUESTING = "requesting"  # the model
+    RESPONDING = "responding"  # facts for after_model_request
+    ADMITTING = "admitting"  # facts for admit_tool_execute
+    APPROVING = "approving"  # a person
+    SUSPENDED = "suspended"  # a person, in another process perhaps
+    EXECUTING = "executing"  # the tools
+    SETTLING = "settling"  # facts for after_tool_execute
+    FINISHING = "finishing"  # facts for after_run
+    LEAVING = "leaving"  # wrap_run comes out
+    ENDED = "ended"
+
+
+# --- effects: what the machine wants done
+
+
+@frozen(eq=False)
+class Enter:
+    """Enter the wrap_run wrappers."""
+
+    run: RunState
+
+
+@frozen(eq=False)
+class GatherJob:
+    """One gatherer call: the link and the record it looks at."""
+
+    link: Link
+    record: RunState | CallState
+
+
+@frozen(eq=False)
+class Gather:
+    """Call the gatherers, all at once, each at most `timeout` seconds."""
+
+    hook: str
+    jobs: tuple[GatherJob, ...]
+    run: RunState
+    timeout: float | None
+    requests_left: int | None
+
+
+@frozen(eq=False)
+class RequestModel:
+    """Send one model request through its wrappers; at most `requests_left` attempts (None = any number)."""
+
+    run: RunState
+    request: ModelRequest
+    requests_left: int | None
+    timeout: float | None
+
+
+@frozen(eq=False)
+class AskApproval:
+    """Let a person decide all of these at once."""
+
+    requests: tuple[ApprovalRequest, ...]
+
+
+@frozen(eq=False)
+class RunTools:
+    """Execute admitted calls through their wrappers. `shares`: body runs each may add to its first (None = any).
+
+    `max_parallel`: how many at once (None = all).
+    """
+
+    calls: tuple[CallState, ...]
+    shares: tuple[int | None, ...]
+    timeout: float | None
+    max_parallel: int | None
+    max_result_bytes: int
+
+
+@frozen(eq=False)
+class Leave:
+    """Leave the wrap_run wrappers; the run's status is final but for what they latch."""
+
+    run: RunState
+
+
+@frozen(eq=False)
+class Suspend:
+    """The run waits for decisions; its state can be snapshotted."""
+
+    requests: tuple[ApprovalRequest, ...]
+    why: str
+
+
+@frozen(eq=False)
+class Finish:
+    """The run is over; `reason` where it failed."""
+
+    run: RunState
+    reason: Reason | None = None
+    cause: BaseException | None = None
+
+
+class Onward(Enum):
+    """What comes next without waiting for anything; `feed` goes on until there is an effect."""
+
+    STEP = "step"
+    JUDGE = "judge"
+
+
+Effect: TypeAlias = Enter | Gather | RequestModel | AskApproval | RunTools | Leave | Suspend | Finish
+
+
+# --- events: what became of an effect. Each carries `now`, UTC seconds.
+
+
+@frozen(eq=False)
+class Broken:
+    """Why an effect ends the run: a wrapper or gatherer that failed, a limit, a model that failed."""
+
+    reason: Reason
+    cause: BaseException | None = None
+
+
+@frozen(eq=False)
+class Entered:
+    """All wrap_run wrappers called inward; `run` carries their latches."""
+
+    now: float
+    run: RunState
+    entries: tuple[Entry, ...] = ()
+
+
+@frozen(eq=False)
+class Gathered:
+    """One fact per job, in the jobs' order; `charged` model requests were sent for them."""
+
+    now: float
+    facts: tuple[object, ...]
+    broken: Broken | None = None
+    charged: int = 0
+    usages: tuple[Usage | None, ...] = ()
+
+
+@frozen(eq=False)
+class Responded:
+    """The request is through its wrappers: `run.response` is what came out, None where a wrapper stopped the run."""
+
+    now: float
+    run: RunState
+    charged: int
+    usages: tuple[Usage | None, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    broken: Broken | None = None
+
+
+@frozen(eq=False)
+class Decided:
+    """One decision per request, in their order."""
+
+    now: float
+    decisions: tuple[Decision, ...]
+
+
+@frozen(eq=False)
+class Undecided:
+    """Nobody decided: no approver, it raised, or it took too long."""
+
+    now: float
+    why: str
+
+
+@frozen(eq=False)
+class CallResult:
+    """One executed call with its outcome. `extra`: body runs beyond the first."""
+
+    call: CallState
+    extra: int = 0
+    entries: tuple[Entry, ...] = ()
+    broken: Broken | None = None
+
+
+@frozen(eq=False)
+class Executed:
+    """All calls of the batch have an outcome, in call order."""
+
+    now: float
+    results: tuple[CallResult, ...]
+
+
+@frozen(eq=False)
+class Left:
+    """All wrap_run wrappers returned."""
+
+    now: float
+    run: RunState
+    entries: tuple[Entry, ...] = ()
+    broken: Broken | None = None
+
+
+@frozen(eq=False)
+class Resumed:
+    """A suspended run goes on with decisions, one per pending request."""
+
+    now: float
+    decisions: tuple[Decision, ...]
+
+
+@frozen(eq=False)
+class Interrupted:
+    """The effect under way was cut short: by cancellation (no `broken`), or by what `broken` says.
+
+    `results`: those calls of the batch that have an outcome; `started`: ids of the calls whose body had started.
+    """
+
+    now: float
+    broken: Broken | None = None
+    results: tuple[CallResult, ...] = ()
+    started: frozenset[str] = frozenset()
+
+
+Event: TypeAlias = Entered | Gathered | Responded | Decided | Undecided | Executed | Left | Resumed | Interrupted
+
+_ENDING = frozenset({Phase.FINISHING, Phase.LEAVING, Phase.ENDED})
+_STEP = frozenset({Phase.PREPARING, Phase.REQUESTING}) | _ENDING
+_BATCH = frozenset({Phase.APPROVING, Phase.EXECUTING, Phase.SETTLING}) | _STEP
+_CUT = {Interrupted: frozenset({Phase.LEAVING, Phase.ENDED})}
+
+# Phase -> event -> the phases it may lead to. Phases without anything to wait for are passed through, so one
+# event can lead far; what it cannot lead to is an error of the machine itself, found by `feed`.
+MOVES: Mapping[Phase, Mapping[type[Event], frozenset[Phase]]] = {
+    Phase.ENTERING: {Entered: _STEP | _BATCH | {Phase.STARTING, Phase.ADMITTING}, **_CUT},
+    Phase.STARTING: {Gathered: _STEP, **_CUT},
+    Phase.PREPARING: {Gathered: frozenset({Phase.REQUESTING}) | _ENDING, **_CUT},
+    Phase.REQUESTING: {Responded: _BATCH | {Phase.RESPONDING, Phase.ADMITTING}, **_CUT},
+    Phase.RESPONDING: {Gathered: _BATCH | {Phase.ADMITTING}, **_CUT},
+    Phase.ADMITTING: {Gathered: _BATCH, **_CUT},
+    Phase.APPROVING: {Decided: _BATCH | {Phase.ADMITTING}, Undecided: frozenset({Phase.SUSPENDED}), **_CUT},
+    Phase.SUSPENDED: {Resumed: _BATCH | {Phase.ADMITTING, Phase.ENTERING}},
+    Phase.EXECUTING: {Executed: _STEP | {Phase.SETTLING}, **_CUT},
+    Phase.SETTLING: {Gathered: _STEP, **_CUT},
+    Phase.FINISHING: {Gathered: frozenset({Phase.LEAVING, Phase.ENDED}), **_CUT},
+    Phase.LEAVING: {Left: frozenset({Phase.ENDED}), **_CUT},
+    Phase.ENDED: {},
+}

@@ -1,0 +1,154 @@
+"""A response on its way into the history: ids, usage, after_model_request, and what it asks for (steps 5 to 7)."""
+
+from attrs import evolve
+
+from ..capabilities.messages import AssistantMessage, ToolCall, UserMessage
+from ..capabilities.records import replace
+from ..capabilities.state import RunState
+from . import admission
+from .chains import NO_FACTS, call_chain
+from .ending import WITHHELD, blocked, close, finish
+from .errors import IncompleteResponse, InvalidResponse, OutputRetriesExhausted
+from .gathering import NONE, Facts, charge, gather_run
+from .phases import Effect, Onward, Phase, Responded
+from .work import Failure, Work
+
+CUT_OFF = {
+    "length": "the response was cut off at the token limit",
+    "content_filter": "the response was stopped by the provider's content filter",
+    "incomplete": "the response ended without being finished",
+}
+
+
+def responded(work: Work, event: Responded) -> Effect | Onward:
+    """Take in what came out of the model's wrappers."""
+    work.run = charge(event.run, event.charged, event.usages)
+    work.entries.extend(event.entries)
+    if event.broken is not None:
+        raise Failure(event.broken.reason, event.broken.cause)
+    if work.run.failed is not None:
+        raise Failure(blocked(work))
+    response = work.run.response
+    if response is None:
+        return finish(work, "stopped")
+    work.write("model_responded", actor="model", facts={"response": response})
+    response = _identified(work, response)
+    work.run = replace(work.run, response=response)
+    return gather_run(work, "after_model_request", Phase.RESPONDING) or effective(work)
+
+
+def effective(work: Work, facts: Facts = NONE) -> Effect | Onward:
+    """Run the after_model_request chain; the effective response enters the history."""
+    try:
+        call_chain(work, work.setup.plan.chains["after_model_request"], work.run, facts.get("", NO_FACTS))
+        _enter(work)
+    except Failure:
+        _enter_last_accepted(work)
+        raise
+    if work.run.failed is not None:
+        work.run = _withheld(work.run)
+        raise Failure(blocked(work))
+    return _classify(work)
+
+
+def _identified(work: Work, response: AssistantMessage) -> AssistantMessage:
+    """Make missing call ids, rename ids of earlier responses on record, refuse equal ids within the response."""
+    if not response.tool_calls:
+        return response
+    run, index = work.run, work.call_index
+    assert index is not None
+    calls: list[ToolCall] = []
+    seen: set[str] = set()
+    renamed: dict[str, object] = {}
+    for i, call in enumerate(response.tool_calls):
+        if call.id and call.id in seen:
+            raise Failure(
+                InvalidResponse(message=f"the response has two calls with the id {call.id!r}", step=run.run_step)
+            )
+        seen.add(call.id)
+        if call.id and not index.taken(call.id, run.messages):
+            calls.append(call)
+            continue
+        made = f"call_{len(run.messages)}_{i}"
+        while made in seen or index.taken(made, run.messages):
+            made += "_"
+        seen.add(made)
+        if call.id:
+            renamed[call.id] = made
+        calls.append(evolve(call, id=made))
+    if renamed:
+        work.write("note", facts={"renamed_calls": renamed})
+    if all(new is old for new, old in zip(calls, response.tool_calls, strict=True)):
+        return response
+    return evolve(response, tool_calls=tuple(calls))
+
+
+def _enter(work: Work) -> None:
+    """Append the effective response to the history."""
+    response = work.run.response
+    assert response is not None
+    response = _identified(work, response)  # calls that capabilities added have no id yet
+    if response.at is None:
+        response = evolve(response, at=work.now)
+    assert work.call_index is not None
+    work.call_index.add(response, len(work.run.messages))
+    work.run = replace(work.run, response=response, messages=(*work.run.messages, response))
+
+
+def _enter_last_accepted(work: Work) -> None:
+    """Append the last accepted response with its text withheld: the hook that should have seen it failed."""
+    response = work.run.response
+    if response is None or (work.run.messages and work.run.messages[-1] is response):
+        return
+    work.run = replace(work.run, response=evolve(response, content=WITHHELD, at=work.now))
+    _enter(work)
+
+
+def _withheld(run: RunState) -> RunState:
+    response = evolve(run.messages[-1], content=WITHHELD)  # type: ignore[arg-type]  # the response, just entered
+    return replace(run, messages=(*run.messages[:-1], response))
+
+
+def _classify(work: Work) -> Effect | Onward:
+    """Decide what the effective response asks for."""
+    run = work.run
+    response = run.response
+    assert response is not None
+    if response.finish_reason in CUT_OFF:
+        raise Failure(
+            IncompleteResponse(
+                message=CUT_OFF[response.finish_reason], finish_reason=response.finish_reason, step=run.run_step
+            )
+        )
+    if run.stopped is not None:
+        close(work)
+        return finish(work, "stopped")
+    if run.again is not None:
+        return ask_again(work, run.again)
+    if response.tool_calls:
+        return admission.shape(work, response.tool_calls)
+    value, problem = work.setup.output.read(response.text)
+    if problem is not None:
+        return ask_again(work, f"The output is not valid: {problem}. Answer again, with a valid output only.")
+    return finish(work, "completed", value)
+
+
+def ask_again(work: Work, message: str) -> Effect | Onward:
+    """Send the response back with a message, as often as the output retries allow. Raises `Failure` beyond."""
+    run = work.run
+    if run.output_retries_used >= run.output_retries:
+        raise Failure(
+            OutputRetriesExhausted(
+                message=f"the output was not accepted after {run.output_retries} retries; the last message: {message}",
+                step=run.run_step,
+            )
+        )
+    close(work)
+    asked = UserMessage(message, at=work.now)
+    work.run = replace(
+        work.run,
+        messages=(*work.run.messages, asked),
+        again=None,
+        output_retries_used=run.output_retries_used + 1,
+    )
+    return Onward.STEP

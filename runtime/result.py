@@ -1,0 +1,84 @@
+"""What a run comes to: the result, and how a suspended one is carried to another process."""
+
+from typing import Generic, Literal, TypeAlias, TypeVar, cast
+
+from attrs import field, frozen
+
+from ..capabilities.messages import Message, Usage
+from ..capabilities.state import RunState, Stop
+from .decisions import ApprovalRequest
+from .log import Log
+from .work import MachineState
+
+Out = TypeVar("Out", covariant=True)
+ResultStatus: TypeAlias = Literal["completed", "stopped", "suspended", "failed", "cancelled"]
+
+
+@frozen(kw_only=True, repr=False, eq=False)
+class RunResult(Generic[Out]):
+    """The result of a run.
+
+    `status`: "failed" and "cancelled" stand in the `partial` of an error only. `output`: of the agent's output
+    type; for a stopped run the stop's message where the output is text, else None. `messages`: all that the run
+    saw; `pending`: what a suspended run waits for. `machine`: the state it can be resumed from.
+    """
+
+    state: RunState
+    log: Log
+    output: Out
+    pending: tuple[ApprovalRequest, ...] = ()
+    messages: tuple[Message, ...] = ()
+    machine: MachineState | None = field(default=None)
+
+    @property
+    def status(self) -> ResultStatus:
+        """How the run ended."""
+        return cast(ResultStatus, self.state.status)  # a result is never made of a running state
+
+    @property
+    def new_messages(self) -> tuple[Message, ...]:
+        """The messages of this run, without the history it was given."""
+        return self.messages[self.state.history_start :]
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all its requests."""
+        return self.state.usage
+
+    @property
+    def requests(self) -> int:
+        """How many model requests were charged."""
+        return self.state.requests
+
+    @property
+    def tool_calls(self) -> int:
+        """How many tool calls were charged, body runs beyond the first included."""
+        return self.state.tool_calls
+
+    @property
+    def steps(self) -> int:
+        """How many steps it took."""
+        return self.state.run_step
+
+    @property
+    def stop(self) -> Stop | None:
+        """Who stopped it, and with which message."""
+        return self.state.stopped
+
+    def snapshot(self) -> str:
+        """Return a suspended run as JSON text, from which another process can resume it.
+
+        Raises ValueError for a run that is not suspended.
+        """
+        from .snapshot import write_snapshot  # the codec of a whole machine state is needed for this alone
+
+        if self.machine is None or self.status != "suspended":
+            raise ValueError(f"only a suspended run has a snapshot; this one is {self.status}")
+        return write_snapshot(self.machine, self.log)
+
+    def __repr__(self) -> str:
+        """Counts, not contents."""
+        return (
+            f"<RunResult {self.state.agent} {self.status} steps={self.steps} requests={self.requests} "
+            f"tool_calls={self.tool_calls} messages={len(self.messages)} pending={len(self.pending)}>"
+        )

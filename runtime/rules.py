@@ -1,0 +1,123 @@
+"""The rules as text, Mermaid and JSON, generated from the tables that the runtime itself obeys.
+
+Nothing here is a rule of its own: owners, fields, hooks, phases and moves are read where they are decided.
+"""
+
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+
+from attrs import fields
+
+from ..capabilities.call_state import CallState
+from ..capabilities.grid import HOOKS
+from ..capabilities.owners import ANY, RULES, Owner, owners
+from ..capabilities.state import RunState
+from .phases import MOVES, Phase
+
+RECORDS: tuple[type, ...] = (RunState, CallState)
+
+
+def rules_json() -> dict[str, object]:
+    """Return owners, hooks and phases as plain JSON data."""
+    return {
+        "owners": {
+            owner.name: {
+                "meaning": rule.meaning,
+                "fields": {
+                    record.__name__: owned for record in RECORDS if (owned := fields_of(record, owner))
+                },
+                "otherwise": rule.consequence,
+                "legal": dict(rule.allowed),
+            }
+            for owner, rule in RULES.items()
+        },
+        "hooks": {
+            hook.name: {
+                "kind": hook.kind,
+                "record": hook.record,
+                "when": hook.when,
+                "gatherer": hook.gatherer,
+                "reverse_in_nested": hook.reverse_in_nested,
+            }
+            for hook in HOOKS.values()
+        },
+        "phases": {
+            phase.value: {event.__name__: _names(targets) for event, targets in moves.items()}
+            for phase, moves in MOVES.items()
+        },
+    }
+
+
+def rules_text(*, width: int = 110) -> str:
+    """Return owners, hooks and phases as text for people, at most `width` columns wide."""
+    sections = (
+        ("Owners: who may write a field", _owner_rows()),
+        (
+            "Hooks: when each is called",
+            [(hook.name, hook.kind, f"{hook.record}: {hook.when}") for hook in HOOKS.values()],
+        ),
+        ("Phases: what a run waits for, and where each event may lead", _phase_rows()),
+    )
+    return "\n".join(f"{title}\n{_table(rows, width)}" for title, rows in sections)
+
+
+def rules_mermaid() -> str:
+    """Return the phases and legal moves as a Mermaid state diagram; events with equal ends share an arrow."""
+    lines = ["stateDiagram-v2", f"    [*] --> {next(iter(MOVES)).value}"]
+    for phase, moves in MOVES.items():
+        arrows: dict[str, list[str]] = {}
+        for event, targets in moves.items():
+            for target in _names(targets):
+                arrows.setdefault(target, []).append(event.__name__)
+        lines += [f"    {phase.value} --> {target}: {', '.join(events)}" for target, events in arrows.items()]
+        if not moves:
+            lines.append(f"    {phase.value} --> [*]")
+    return "\n".join(lines) + "\n"
+
+
+def fields_of(record: type, owner: Owner) -> list[str]:
+    """Return the names of a record's fields that belong to an owner, in field order."""
+    owned = owners(record)
+    return [field.name for field in fields(record) if owned[field.name] is owner]
+
+
+def _names(phases: Iterable[Phase]) -> list[str]:
+    """Return the phases' names in the order of the table, not of a set."""
+    targets = set(phases)
+    return [phase.value for phase in Phase if phase in targets]
+
+
+def _owner_rows() -> list[tuple[str, str, str]]:
+    rows: list[tuple[str, str, str]] = []
+    for owner, rule in RULES.items():
+        rows.append((owner.name, "meaning", rule.meaning))
+        for record in RECORDS:
+            owned = " ".join(fields_of(record, owner))
+            rows += [("", record.__name__, owned)] if owned else []
+        by_law: dict[str, list[str]] = {}
+        for hook, law in rule.allowed.items():
+            by_law.setdefault(law, []).append("any hook" if hook == ANY else hook)
+        rows += [("", "legal", f"{law} ({', '.join(hooks)})") for law, hooks in by_law.items()]
+        rows.append(("", rule.consequence, "any other write" if rule.allowed else "any write"))
+    return rows
+
+
+def _phase_rows() -> list[tuple[str, str, str]]:
+    rows: list[tuple[str, str, str]] = []
+    for phase, moves in MOVES.items():
+        name = phase.value
+        for event, targets in moves.items():
+            rows.append((name, event.__name__, " ".join(_names(targets))))
+            name = ""
+        if not moves:
+            rows.append((name, "-", "nothing follows"))
+    return rows
+
+
+def _table(rows: Sequence[tuple[str, str, str]], width: int) -> str:
+    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+    lines: list[str] = []
+    for a, b, text in rows:
+        head = f"  {a:<{first}}  {b:<{second}}  "
+        lines += wrap(text, width, initial_indent=head, subsequent_indent=" " * len(head))
+    return "".join(f"{line.rstrip()}\n" for line in lines)

@@ -1,0 +1,61 @@
+"""The session: what the effects of one run share while it is driven: port, deps, approver, and what broke.
+
+Mutable and local to one `driver.drive`; nothing of it is ever in a record.
+"""
+
+from ..capabilities.state import RunState
+from .errors import run_error
+from .ledger import exceeded
+from .phases import Broken, CallResult
+from .port import Port
+from .setup import Setup
+
+
+class Session:
+    """One run being driven."""
+
+    def __init__(self, setup: Setup, port: Port, deps: object) -> None:
+        """Start with nothing broken."""
+        self.setup = setup
+        self.port = port
+        self.deps = deps
+        # Of the batch under way, for the case that it is cut short.
+        self.results: dict[str, CallResult] = {}
+        self.started: set[str] = set()
+
+
+class Account:
+    """Requests under way: what may still be charged, and what was. A model's `Meter`.
+
+    The share is fixed when the effect is handed out, so the result does not depend on who comes first.
+    """
+
+    def __init__(self, session: Session, run: RunState, left: int | None) -> None:
+        """Open an account with `left` requests, None = no bound."""
+        self._port = session.port
+        self._run = run
+        self._left = left
+        self._limit = session.setup.limits.requests
+        self.charged = 0
+        self.broken: Broken | None = None
+
+    def charge(self) -> None:
+        """Book one attempt. Raises LimitError when none is left: the run ends by it, whoever catches it."""
+        if self._left is not None and self.charged >= self._left:
+            used = self._run.requests + self.charged
+            reason = exceeded("requests", used, self._limit or 0, self._run.run_step)
+            self.broken = self.broken or Broken(reason)
+            raise run_error(reason)
+        self.charged += 1
+
+    def full(self) -> bool:
+        """Tell whether nothing is left."""
+        return self._left is not None and self.charged >= self._left
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait by the port's clock."""
+        await self._port.sleep(seconds)
+
+    def random(self) -> float:
+        """Return a number in [0, 1)."""
+        return self._port.random()

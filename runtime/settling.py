@@ -1,0 +1,220 @@
+"""Executing a batch and settling it: charge shares, confirm all outcomes, after_tool_execute, retries (9 and 10)."""
+
+
+from ..capabilities.call_state import CallState
+from ..capabilities.frozen import FrozenDict
+from ..capabilities.messages import Message, ToolMessage
+from ..capabilities.records import replace
+from ..capabilities.state import RunState
+from . import ledger
+from .admission import IDLE, NOT_AVAILABLE, attached, detached
+from .chains import NO_FACTS, call_chain
+from .ending import blocked, finish
+from .errors import ToolRetriesExhausted, UnselectedRetriesExhausted
+from .gathering import NONE, Facts, gather
+from .phases import Broken, CallResult, Effect, Executed, Onward, Phase, RunTools
+from .work import Failure, Work
+
+FAILED = frozenset({"validation_error", "failed", "unknown"})
+GOOD = frozenset({"succeeded", "answered"})
+
+
+def execute(work: Work) -> Effect | Onward:
+    """Hand the admitted calls to the port; with none, settle at once."""
+    running: list[CallState] = []
+    for call in work.batch:
+        _write_admission(work, call)
+        if call.outcome is None:
+            running.append(call)
+    if not running:
+        return confirmed(work, None)
+    plan, limits = work.setup.plan, work.setup.limits
+    takers = tuple(bool(plan.tool(call.name).wrappers.links) for call in running)
+    shares = ledger.shares(ledger.left(limits.tool_calls, work.run.tool_calls), takers)
+    for call in running:
+        work.write("tool_started", call=call.id, facts={"tool": call.tool.name})
+    work.phase = Phase.EXECUTING
+    return RunTools(
+        tuple(replace(call, run=work.run) for call in running),
+        shares,
+        limits.tool_timeout,
+        limits.max_parallel_tools,
+        limits.max_result_bytes,
+    )
+
+
+def _write_admission(work: Work, call: CallState) -> None:
+    if call.outcome is None:
+        facts: dict[str, object] = {"tool": call.tool.name, "arguments": call.arguments}
+        if call.injected:
+            facts["injected"] = call.injected
+        work.write("call_admitted", call=call.id, facts=facts)
+        return
+    work.write(
+        "call_refused",
+        actor=call.outcome.by,
+        call=call.id,
+        facts={"tool": call.name, "status": call.outcome.status, "content": call.outcome.content},
+    )
+
+
+def executed(work: Work, event: Executed) -> Effect | Onward:
+    """Take in the outcomes of the batch: all are confirmed before any after hook runs."""
+    broken = take_results(work, event.results)
+    return confirmed(work, broken)
+
+
+def take_results(work: Work, results: tuple[CallResult, ...]) -> Broken | None:
+    """Book outcomes, extra body runs and latches, in call order; return the first thing that ends the run."""
+    by_id = {result.call.id: result for result in results}
+    broken: Broken | None = None
+    batch: list[CallState] = []
+    given = work.run
+    extra = 0
+    for call in work.batch:
+        result = by_id.get(call.id)
+        if result is None:
+            batch.append(call)
+            continue
+        work.entries.extend(result.entries)
+        extra += result.extra
+        work.run = merge_latches(work.run, given, result.call.run)
+        batch.append(replace(result.call, run=IDLE))
+        broken = broken or result.broken
+        outcome = result.call.outcome
+        assert outcome is not None
+        work.write(
+            "tool_settled",
+            actor=outcome.by,
+            call=call.id,
+            facts={"outcome": outcome} if result.extra == 0 else {"outcome": outcome, "extra": result.extra},
+        )
+    work.batch = tuple(batch)
+    if extra:
+        work.run = replace(work.run, tool_calls=work.run.tool_calls + extra)
+    return broken
+
+
+def merge_latches(run: RunState, given: RunState, after: RunState) -> RunState:
+    """Return `run` with the latches that a wrapper added to `given`: the first in call order stands."""
+    if after is given:
+        return run
+    changes: dict[str, object] = {}
+    notes = after.notes[len(given.notes) :]
+    if after.stopped is not None and given.stopped is None:
+        if run.stopped is None:
+            changes["stopped"] = after.stopped
+        else:
+            notes = (*notes, f"stop: {after.stopped.message}")
+    if after.failed is not None and given.failed is None:
+        if run.failed is None:
+            changes["failed"] = after.failed
+        else:
+            notes = (*notes, f"fail: {after.failed.reason}")
+    if notes:
+        changes["notes"] = run.notes + notes
+    return replace(run, **changes) if changes else run
+
+
+def confirmed(work: Work, broken: Broken | None) -> Effect | Onward:
+    """Gather for the after hooks of the whole batch, then settle it."""
+    work.reason, work.cause = (broken.reason, broken.cause) if broken is not None else (None, None)
+    points = []
+    for call in work.batch:
+        chain = work.setup.plan.tool(call.name).after
+        if chain.gatherers or chain.conditional:
+            points.append((chain, attached(work, call)))
+    if points:
+        return gather(work, "after_tool_execute", points, Phase.SETTLING) or settled(work)
+    work.inactive = frozenset()
+    return settled(work)
+
+
+def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
+    """Run the after hooks in call order, one result message each; then count retries and go on."""
+    results: list[Message] = []
+    batch = work.batch
+    if work.run.failed is not None:
+        raise Failure(blocked(work))
+    for i, call in enumerate(batch):
+        chain = work.setup.plan.tool(call.name).after
+        if chain.links:
+            if results:  # the hook sees the results of the calls before this one
+                work.run = replace(work.run, messages=work.run.messages + tuple(results))
+                results = []
+            done = call_chain(work, chain, attached(work, call), facts.get(call.id, NO_FACTS))
+            call = detached(done)
+            batch = (*batch[:i], call, *batch[i + 1 :])
+            work.batch = batch
+            if work.run.failed is not None:
+                raise Failure(blocked(work))
+        assert call.outcome is not None
+        results.append(
+            ToolMessage(call.id, call.asked.name, call.outcome.content, status=call.outcome.status, at=work.now)
+        )
+    if results:
+        work.run = replace(work.run, messages=work.run.messages + tuple(results))
+    work.batch = ()
+    if work.reason is not None:
+        reason, cause = work.reason, work.cause
+        work.reason = work.cause = None
+        raise Failure(reason, cause)
+    if work.run.stopped is not None:
+        return finish(work, "stopped")
+    _count_retries(work, batch)
+    return Onward.STEP
+
+
+def _count_retries(work: Work, batch: tuple[CallState, ...]) -> None:
+    """Count failed steps per tool, and calls outside the prepared set. Raises `Failure` when none is forgiven."""
+    prepared = {tool.name: tool for tool in work.prepared}
+    failed: dict[str, bool] = {}
+    outside: str | None = None
+    for call in batch:
+        assert call.outcome is not None
+        if call.asked.name not in prepared:
+            outside = outside or call.asked.name
+            continue
+        if call.outcome.status in GOOD:
+            failed[call.asked.name] = False
+        elif call.outcome.status in FAILED:
+            failed.setdefault(call.asked.name, True)
+    run = work.run
+    counts = dict(run.tool_retries)
+    changed = False
+    exhausted: str | None = None
+    for name, has_failed in failed.items():
+        used = counts.get(name, 0)
+        assert isinstance(used, int)
+        if has_failed:
+            counts[name] = used + 1
+            changed = True
+            if used + 1 > prepared[name].max_retries:
+                exhausted = exhausted or name
+        elif used:
+            del counts[name]
+            changed = True
+    if changed:
+        work.run = run = replace(run, tool_retries=FrozenDict(counts))
+    if outside is not None:
+        work.run = run = replace(run, unselected_retries_used=run.unselected_retries_used + 1)
+        if run.unselected_retries_used > work.setup.unselected_retries:
+            raise Failure(
+                UnselectedRetriesExhausted(
+                    message=f"the model called {outside!r}, which is {NOT_AVAILABLE}, in "
+                    f"{run.unselected_retries_used} steps; {work.setup.unselected_retries} are forgiven",
+                    tool=outside,
+                    step=run.run_step,
+                )
+            )
+    if exhausted is not None:
+        raise Failure(
+            ToolRetriesExhausted(
+                message=f"tool {exhausted!r} failed in {counts[exhausted]} steps in a row; "
+                f"{prepared[exhausted].max_retries} are forgiven",
+                tool=exhausted,
+                step=run.run_step,
+            )
+        )
+
+

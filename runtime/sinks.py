@@ -1,0 +1,208 @@
+"""Sinks: where records go for keeping, as they arise. `JsonLines` is a file of sealed lines.
+
+Knows nothing of runs: records of many runs may arrive interleaved, and are sealed in order of arrival.
+"""
+
+import os
+import stat
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Protocol, TypeAlias
+
+from ..capabilities.frozen import FrozenDict, FrozenList, Json, digest
+from ..capabilities.records import replace
+from ..capabilities.secret import Secret
+from .audit import AuditRecord
+from .errors import LogError
+from .seals import Sealer, key_bytes, next_seal, split_line
+
+_PAYLOADS = ("changes", "restored", "rejected", "facts")
+_BLOCK = 65_536
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)  # O_BINARY is of Windows
+
+
+class Sink(Protocol):
+    """Where records are written. An exception of `write` ends the run, unless `best_effort`."""
+
+    @property
+    def best_effort(self) -> bool:
+        """Whether a run goes on, with a warning, when this sink fails."""
+
+    async def write(self, records: Sequence[AuditRecord]) -> None:
+        """Keep the records, in order; when this returns, they are out of the process."""
+
+    async def close(self) -> None:
+        """Release what is held open."""
+
+
+class Redactor(Protocol):
+    """Anything that takes secrets out of text."""
+
+    def redact_text(self, text: str, /) -> str:
+        """Return the text without its secrets."""
+
+
+Redact: TypeAlias = Redactor | Callable[[str], str]
+
+
+class JsonLines:
+    """A file with one sealed JSON line for each record, opened when the first one is written.
+
+    A file that is there already is continued. Each write is handed to the operating system before it returns,
+    in the event loop's own thread: microseconds for a local file; `close` also waits for the disk. A closed
+    sink opens its file again when it is written to. One object may serve many runs and threads at once; a
+    second process may continue the file in turn, but not at the same moment.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        key: bytes | Secret | None = None,
+        content: bool = True,
+        redact: Redact | None = None,
+        best_effort: bool = False,
+    ) -> None:
+        """Take the file's path; a new file is readable by its owner only.
+
+        With `key` nobody without it can forge the seals. `content=False` keeps, of changes and facts, names
+        and digests only; `redact` is applied to every string value in them. Neither kind of log can be
+        replayed, and each line says so; their digests remain those of the full records. A digest hides a
+        text, not one of a few values that can be tried out.
+        Raises LookupError when `key` is a Secret whose variable is not set.
+        """
+        self.path = Path(path)
+        self.best_effort = best_effort
+        self._key = key_bytes(key)
+        self._content = content
+        self._redact = _text_function(redact)
+        self._sealer = Sealer(key=self._key)
+        self._fd: int | None = None
+        self._closer: weakref.finalize[[int], JsonLines] | None = None
+        self._end: int | None = -1
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        """The path; never the key."""
+        return f"JsonLines({str(self.path)!r})"
+
+    async def write(self, records: Sequence[AuditRecord]) -> None:
+        """Append the records.
+
+        Raises OSError when the file cannot be opened or written, LogError when what stands in it is no log or
+        ends in a torn line. A write that failed leaves no part of a line behind, where the file can be cut.
+        """
+        kept = [self._kept(record) for record in records]
+        with self._lock:
+            fd = self._open()
+            if (end := _size(fd)) != self._end:  # just opened, or another sink wrote to it meanwhile
+                self._sealer = Sealer(_last_seal(fd, end, self._key), self._key)
+                self._end = end
+            seal = self._sealer.seal
+            data = "".join(f"{self._sealer.line(record)}\n" for record in kept).encode()
+            try:
+                _write_all(fd, data)
+            except OSError:
+                self._sealer = Sealer(seal, self._key)
+                if end is not None:
+                    os.ftruncate(fd, end)
+                raise
+            self._end = _size(fd)
+
+    async def close(self) -> None:
+        """Wait until all is on the disk, and close the file. Raises OSError when the disk refuses it."""
+        with self._lock:
+            if self._fd is None or self._closer is None:
+                return
+            try:
+                if stat.S_ISREG(os.fstat(self._fd).st_mode):
+                    os.fsync(self._fd)
+            finally:
+                self._fd = None
+                self._closer()
+
+    def _open(self) -> int:
+        if self._fd is None:
+            self._fd = os.open(self.path, _FLAGS, 0o600)
+            # A sink that nobody closes gives its descriptor back with itself.
+            self._closer = weakref.finalize(self, os.close, self._fd)
+            self._end = -1
+        return self._fd
+
+    def _kept(self, record: AuditRecord) -> AuditRecord:
+        """Return what this sink keeps of a record."""
+        if not self._content:
+            digests = {name: _digests(getattr(record, name)) for name in _PAYLOADS}
+            return replace(record, **digests, content="digests")
+        if self._redact is not None:
+            redacted = {name: _redacted(getattr(record, name), self._redact) for name in _PAYLOADS}
+            return replace(record, **redacted, content="redacted")
+        return record
+
+
+def _text_function(redact: Redact | None) -> Callable[[str], str] | None:
+    found = getattr(redact, "redact_text", redact)
+    if found is None or callable(found):
+        return found
+    raise TypeError(f"redact must be a callable or have redact_text(str), not {type(redact).__name__}")
+
+
+def _digests(payload: FrozenDict[Json]) -> FrozenDict[Json]:
+    digests: dict[str, Json] = {
+        name: FrozenDict({"digest": digest(value)}) for name, value in payload.items()
+    }
+    return FrozenDict(digests)
+
+
+def _redacted(value: Json, redact: Callable[[str], str]) -> Json:
+    """Return the JSON value with every string redacted; keys stay, for they name fields."""
+    if isinstance(value, str):
+        text = redact(value)
+        if type(text) is not str:
+            raise TypeError(f"a redactor must return a string, not {type(text).__name__}")
+        return text
+    if isinstance(value, FrozenDict):
+        return FrozenDict({key: _redacted(member, redact) for key, member in value.items()})
+    if isinstance(value, FrozenList):
+        return FrozenList([_redacted(member, redact) for member in value])
+    return value
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _size(fd: int) -> int | None:
+    """Return the size of a file, None of a device or pipe, which can neither be read back nor cut."""
+    found = os.fstat(fd)
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _last_seal(fd: int, size: int | None, key: bytes | None) -> str:
+    """Return the seal in which a file ends, "" for an empty one.
+
+    Raises LogError when its last line is torn, no record, or sealed with another key: lines written after it
+    would hide that.
+    """
+    if not size:
+        return ""
+    with os.fdopen(fd, "rb", closefd=False) as file:
+        tail, start = b"", size
+        while start > 0 and tail.count(b"\n") < 3:  # noqa: PLR2004  # the last two lines, and where they begin
+            begin = max(0, start - _BLOCK)
+            file.seek(begin)
+            tail = file.read(start - begin) + tail
+            start = begin
+        *lines, torn = tail.split(b"\n")
+        text, seal = split_line(lines[-1]) if lines and not torn else ("", "")
+        before = split_line(lines[-2])[1] if len(lines) > 1 else ""
+        if seal and seal == next_seal(before, text, key):
+            return seal
+        file.seek(0)
+        number = file.read().removesuffix(b"\n").count(b"\n")
+    problem = "it was changed, or sealed with another key" if seal else "it is torn, or no audit record"
+    raise LogError(f"the log cannot be continued after its last line: {problem}", number)

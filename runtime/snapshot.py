@@ -1,0 +1,118 @@
+"""Snapshots: a suspended run as JSON, and how it is attached again to the agent it belongs to."""
+
+from attrs import evolve, frozen
+
+from ..capabilities.call_state import CallState
+from ..capabilities.capability import state_type
+from ..capabilities.frozen import FrozenDict, Json
+from ..capabilities.records import replace
+from ..capabilities.state import RunState
+from .codec import Codec, envelope, make_converter, open_envelope
+from .decisions import ApprovalRequest
+from .limits import Limits
+from .log import Log, Tail
+from .phases import Phase
+from .setup import Setup
+from .work import CallIndex, MachineState
+
+KIND = "suspended run"
+
+
+@frozen
+class Snapshot:
+    """What a suspended run consists of. `prints`: digest of each capability's description, by key.
+
+    `elapsed`: seconds of the run's deadline that were used; the wait for a decision is not counted.
+    """
+
+    agent: str
+    model: str
+    prints: FrozenDict[Json]
+    limits: Limits
+    settings: FrozenDict[Json]
+    run: RunState
+    batch: tuple[CallState, ...]
+    elapsed: float
+    grants: tuple[str, ...]
+    approved: tuple[str, ...]
+    pending: tuple[ApprovalRequest, ...]
+    tails: tuple[Tail, ...]
+
+
+def write_snapshot(state: MachineState, log: Log) -> str:
+    """Return the text of a suspended run.
+
+    A model that a capability selected for the step under way is written as the agent's own: it has answered
+    already, and the next step selects anew. Raises CodecError for a slot value that the codec cannot carry.
+    """
+    setup = state.setup
+    snapshot = Snapshot(
+        agent=setup.name,
+        model=setup.model.name,
+        prints=FrozenDict(setup.prints),
+        limits=setup.limits,
+        settings=setup.settings,
+        run=replace(state.run, model=setup.model),
+        batch=state.batch,
+        elapsed=state.suspended_at - state.started,
+        grants=tuple(sorted(state.grants)),
+        approved=tuple(sorted(state.approved)),
+        pending=state.pending,
+        tails=log.tails,
+    )
+    return envelope(KIND, snapshot, converter=_converter(setup))
+
+
+def read_snapshot(text: str, setup: Setup, *, allow_changed: frozenset[str]) -> tuple[MachineState, Log]:
+    """Return the machine state of a snapshot, attached to an agent, and an empty log that continues its chain.
+
+    Raises CodecError for a text that is no snapshot, is of another schema version, or names tools that the
+    agent does not have; ValueError when it belongs to another agent, or the capability list changed.
+    """
+    found = open_envelope(text, KIND, Snapshot, converter=_converter(setup))
+    if found.agent != setup.name or found.model != setup.model.name:
+        raise ValueError(
+            f"the snapshot is of agent {found.agent!r} with model {found.model!r}; "
+            f"this is {setup.name!r} with {setup.model.name!r}"
+        )
+    refuse_changed(found.prints, setup.prints, allow_changed)
+    state = MachineState(
+        setup=evolve(setup, limits=found.limits, settings=found.settings),
+        phase=Phase.SUSPENDED,
+        run=found.run,
+        started=0.0,
+        suspended_at=found.elapsed,
+        prepared=found.run.tools,
+        batch=found.batch,
+        grants=frozenset(found.grants),
+        approved=frozenset(found.approved),
+        pending=found.pending,
+        call_index=CallIndex(found.run.messages),
+    )
+    return state, Log.resume(*found.tails)
+
+
+def refuse_changed(before: "FrozenDict[Json] | dict[str, str]", now: object, allowed: frozenset[str]) -> None:
+    """Raise ValueError naming each capability that was dropped, added or configured otherwise, unless allowed."""
+    assert isinstance(now, dict)
+    said: list[str] = []
+    for key in sorted({*before, *now} - allowed):
+        if key not in now:
+            said.append(f"{key} is gone")
+        elif key not in before:
+            said.append(f"{key} is new")
+        elif before[key] != now[key]:
+            said.append(f"{key} is configured otherwise")
+    if said:
+        raise ValueError(
+            f"the capability list changed since the run was suspended: {'; '.join(said)}. "
+            "Restore it, or name the keys in allow_changed"
+        )
+
+
+def _converter(setup: Setup) -> Codec:
+    return make_converter(
+        tools=setup.by_name,
+        slot_types={key: state_type(type(member)) for key, member in setup.plan.members.items()},
+        models={setup.model.name: setup.model},
+    )

@@ -1,0 +1,161 @@
+"""One step up to its request: gate, before_model_request, prepare (steps 1 to 3 of the contract)."""
+
+from ..capabilities.frozen import FrozenDict
+from ..capabilities.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from ..capabilities.records import replace
+from ..capabilities.state import RunState
+from ..capabilities.views import view_problem
+from . import ledger
+from .chains import NO_FACTS, call_chain
+from .ending import check_failed, finish
+from .errors import InvalidSelection, InvalidView, Reason, UsageUnknown
+from .gathering import NONE, Facts, gather_run
+from .models import ModelRequest
+from .phases import Effect, Phase, RequestModel
+from .work import Failure, Work
+
+
+def begin(work: Work) -> Effect:
+    """Run the before_run point, once per run."""
+    if work.run.stopped is not None:
+        return finish(work, "stopped")
+    check_failed(work)
+    return gather_run(work, "before_run", Phase.STARTING) or started(work)
+
+
+def started(work: Work, facts: Facts = NONE) -> Effect:
+    """Run the before_run chain and take the first step."""
+    before = work.run.messages
+    call_chain(work, work.setup.plan.chains["before_run"], work.run, facts.get("", NO_FACTS))
+    check_failed(work)
+    if work.run.stopped is not None:
+        return finish(work, "stopped")
+    if work.run.messages is not before:
+        problem = view_problem(work.run.messages)
+        if problem is not None:
+            raise Failure(_invalid_view(work, problem, "messages"))
+    return step(work)
+
+
+def step(work: Work) -> Effect:
+    """Pass the gate and gather for the request."""
+    setup = work.setup
+    reason = ledger.before_step(work.run, setup.limits, work.started, work.now)
+    if reason is not None:
+        raise Failure(reason)
+    work.run = replace(
+        work.run,
+        run_step=work.run.run_step + 1,
+        request_messages=None,
+        model=setup.model,
+        settings=setup.settings,
+        instructions=setup.instructions,
+        tools=setup.inventory,
+    )
+    work.writers = FrozenDict()
+    work.write("step_started")
+    return gather_run(work, "before_model_request", Phase.PREPARING) or gathered(work)
+
+
+def gathered(work: Work, facts: Facts = NONE) -> Effect:
+    """Run the before_model_request chain, prepare the request and send it."""
+    call_chain(work, work.setup.plan.chains["before_model_request"], work.run, facts.get("", NO_FACTS))
+    check_failed(work)
+    if work.run.stopped is not None:
+        return finish(work, "stopped")
+    reason = unprepared(work)
+    if reason is not None:
+        raise Failure(reason)
+    run = work.run
+    work.prepared = run.tools
+    limits = work.setup.limits
+    request = request_of(run, work.setup.output.spec is not None)
+    work.write(
+        "model_requested",
+        facts={
+            "model": request_model(run),
+            "tools": [tool.name for tool in run.tools],
+            "messages": len(request.messages),
+            "settings": run.settings,
+            "instructions": run.instructions,
+        },
+    )
+    work.phase = Phase.REQUESTING
+    return RequestModel(run, request, ledger.left(limits.requests, run.requests), limits.request_timeout)
+
+
+def request_model(run: RunState) -> str:
+    """Return the name of the request's model."""
+    return run.model.name if run.model is not None else ""
+
+
+def request_of(run: RunState, structured: bool) -> ModelRequest:
+    """Return the request that a prepared run state asks for."""
+    return ModelRequest(
+        messages=run.view,
+        tools=run.tools,
+        instructions=run.instructions,
+        settings=run.settings,
+        output_spec=run.output_spec if structured else None,
+        run_id=run.run_id,
+        step=run.run_step,
+    )
+
+
+def unprepared(work: Work) -> Reason | None:
+    """Say why the request cannot be sent, or None; only what was projected or appended is examined.
+
+    The error names the last hook that wrote the field, or the caller.
+    """
+    run = work.run
+    if run.request_messages is not None:
+        problem = view_problem(run.view)
+        if problem is not None:
+            return _invalid_view(work, problem, "request_messages")
+    else:
+        problem = _tail_problem(run)
+        if problem is not None:
+            return _invalid_view(work, problem, "messages")
+    profile = getattr(run.model, "profile", None)
+    if profile is None:
+        return _selection(work, "no model is selected", "model")
+    if run.tools and not profile.tools:
+        name = request_model(run)
+        return _selection(work, f"model {name!r} takes no tools, and {len(run.tools)} are selected", "tools")
+    limited = ledger.limited_tokens(work.setup.limits)
+    if limited is not None and not profile.reports_usage:
+        return UsageUnknown(
+            message=f"{limited} is limited, and model {request_model(run)!r} does not report its usage", limit=limited
+        )
+    return None
+
+
+def _tail_problem(run: RunState) -> str | None:
+    """Say why an unprojected history cannot be sent; it was balanced when it came in, so its tail is enough."""
+    for message in reversed(run.messages):
+        if isinstance(message, UserMessage | ToolMessage):
+            return None
+        if isinstance(message, AssistantMessage):
+            return "its last message must be the user's or a tool's, not AssistantMessage"
+        assert isinstance(message, SystemMessage)
+    return "it shows no message but system messages"
+
+
+def _invalid_view(work: Work, problem: str, field: str) -> InvalidView:
+    key, index, hook = work.writers.get(field, (None, None, None))
+    who = f"the view that {key}.{hook} left" if key else "the messages that the caller gave"
+    return InvalidView(
+        message=f"{who} cannot be sent: {problem}",
+        key=key,
+        index=index,
+        hook=hook,
+        step=work.run.run_step,
+        field=field,
+    )
+
+
+def _selection(work: Work, problem: str, field: str) -> InvalidSelection:
+    key, index, hook = work.writers.get(field, work.writers.get("model", (None, None, None)))
+    return InvalidSelection(
+        message=problem, key=key, index=index, hook=hook, step=work.run.run_step, field=field
+    )

@@ -1,0 +1,140 @@
+"""The work of one event: a scratch copy of the machine's state that the steps below write, and entries.
+
+Lives only inside `machine.feed`; nothing outside it sees a half-done state.
+"""
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from ..capabilities.call_state import CallState
+from ..capabilities.capability import AnyCapability
+from ..capabilities.frozen import FrozenDict
+from ..capabilities.messages import AssistantMessage, Message
+from ..capabilities.state import RunState
+from ..capabilities.tools import Tool
+from .decisions import ApprovalRequest, Decision
+from .errors import Reason
+from .phases import Effect, Phase
+from .scribe import Scribe
+from .setup import Setup
+
+
+class Failure(Exception):
+    """The run ends by `reason`; raised by a step, caught by `machine.feed` alone."""
+
+    def __init__(self, reason: Reason, cause: BaseException | None = None) -> None:
+        """Carry the reason, and the user's exception where there is one."""
+        super().__init__(str(reason))
+        self.reason = reason
+        self.cause = cause
+
+
+@frozen(eq=False, kw_only=True)
+class MachineState:
+    """A run between two events; what suspends and resumes.
+
+    `prepared`: the tools of the request under way. `batch`: its calls, without their run. `grants`: standing
+    approvals. `approved`: digests of this batch that a person approved. `call_index` finds earlier call ids.
+    """
+
+    setup: Setup
+    phase: Phase
+    run: RunState
+    started: float = 0.0
+    suspended_at: float = 0.0
+    prepared: tuple[Tool, ...] = ()
+    batch: tuple[CallState, ...] = ()
+    grants: frozenset[str] = frozenset()
+    approved: frozenset[str] = frozenset()
+    judge_from: int = 0
+    pending: tuple[ApprovalRequest, ...] = ()
+    resumed: tuple[Decision, ...] = ()
+    inactive: "frozenset[tuple[str, str]]" = frozenset()
+    effect: Effect | None = None
+    writers: Mapping[str, tuple[str, int, str]] = FrozenDict()
+    reason: Reason | None = None
+    cause: BaseException | None = None
+    call_index: "CallIndex | None" = None
+
+
+
+class CallIndex:
+    """Call id -> place of the message that made it; only ever added to, so that older states stay right.
+
+    Shared by the states of one run; an entry counts only where the history really holds the call.
+    """
+
+    __slots__ = ("places",)
+
+    def __init__(self, messages: tuple[Message, ...]) -> None:
+        """Index a given history."""
+        self.places: dict[str, int] = {}
+        for i, message in enumerate(messages):
+            if isinstance(message, AssistantMessage):
+                self.add(message, i)
+
+    def add(self, message: AssistantMessage, place: int) -> None:
+        """Index the calls of a message at its place."""
+        for call in message.tool_calls:
+            self.places[call.id] = place
+
+    def taken(self, call_id: str, messages: tuple[Message, ...]) -> bool:
+        """Tell whether an earlier response of this history has a call with this id."""
+        place = self.places.get(call_id)
+        if place is None or place >= len(messages):
+            return False
+        message = messages[place]
+        return isinstance(message, AssistantMessage) and any(call.id == call_id for call in message.tool_calls)
+
+
+class Work(Scribe):
+    """The mutable scratch of one event."""
+
+    def __init__(self, state: MachineState, now: float) -> None:
+        """Start from a state, at a time."""
+        super().__init__(state.run, now, strict=state.setup.strict)
+        self.setup = state.setup
+        self.phase = state.phase
+        self.started = state.started
+        self.suspended_at = state.suspended_at
+        self.prepared = state.prepared
+        self.batch = state.batch
+        self.grants = state.grants
+        self.approved = state.approved
+        self.judge_from = state.judge_from
+        self.pending = state.pending
+        self.resumed = state.resumed
+        self.inactive = state.inactive
+        self.effect = state.effect
+        self.writers = state.writers
+        self.reason = state.reason
+        self.cause = state.cause
+        self.call_index = state.call_index
+
+    def freeze(self) -> MachineState:
+        """Return the state that the work has come to."""
+        return MachineState(
+            setup=self.setup,
+            phase=self.phase,
+            run=self.run,
+            started=self.started,
+            suspended_at=self.suspended_at,
+            prepared=self.prepared,
+            batch=self.batch,
+            grants=self.grants,
+            approved=self.approved,
+            judge_from=self.judge_from,
+            pending=self.pending,
+            resumed=self.resumed,
+            inactive=self.inactive,
+            effect=self.effect,
+            writers=self.writers,
+            reason=self.reason,
+            cause=self.cause,
+            call_index=self.call_index,
+        )
+
+    def member(self, key: str) -> AnyCapability:
+        """Return a capability by key."""
+        return self.setup.plan.members[key]

@@ -1,0 +1,115 @@
+"""The timeline: what a person reads of a log, by run, step and call."""
+
+import re
+
+import pytest
+
+from capfold.capabilities.frozen import freeze
+from capfold.capabilities.messages import UserMessage
+from capfold.capabilities.views import Projection
+from capfold.runtime.entries import Entry, FromTo, Projected
+from capfold.runtime.log import Log
+from capfold.runtime.timeline import short, timeline
+from tests.runtime.entries_story import story
+
+STORY = """\
+run run-1
+  runtime       run started           prompt: "Pay the invoice"
+step 1
+  runtime       step started
+  Selector      before_model_request  settings: temperature=0.5, without seed; tools: [read, pay] -> [pay]
+  Forger        before_model_request  RESTORED tool_calls: tried 0, kept 7
+  model         model responded       response: "Paying." pay({"amount": 10})
+  call c1  pay
+    runtime     call admitted         arguments: {amount=10}; tool: "pay"
+    Multiplier  admit_tool_execute    REJECTED arguments: tried {amount=1000}; sealed once judged
+    tool        tool settled          outcome: "paid"
+  runtime       transition            messages: added "paid"; stopped: null -> x
+  runtime       run ended             status: "completed"
+"""
+
+
+def test_story() -> None:
+    """Per step and call, who changed what, what was restored and what refused, in aligned columns."""
+    assert STORY == timeline(Log(story()))
+
+
+def test_runs_stand_one_after_another() -> None:
+    """Interleaved runs are told apart: each is told whole."""
+    one, other = story("run-1"), story("run-2")
+    mixed = Log(entry for pair in zip(one, other, strict=True) for entry in pair)
+    assert STORY + STORY.replace("run run-1", "run run-2") == timeline(mixed)
+
+
+def test_calls_of_a_batch_are_told_apart() -> None:
+    """Records of two calls that alternate in the log stand with their call."""
+    entries = [
+        Entry(kind, "r", 1, 0.0, call=call, facts={"tool": call})
+        for kind in ("call_admitted", "tool_started", "tool_settled")
+        for call in ("a", "b")
+    ]
+    lines = timeline(Log(entries)).splitlines()
+    assert ["  call a  a", "  call b  b"] == [line for line in lines if line.startswith("  call")]
+    assert 4 == lines.index("  call b  b") - lines.index("  call a  a")
+
+
+def test_what_a_model_writes_cannot_steer_a_terminal() -> None:
+    """Control characters, colors and changes of direction are escaped wherever they come from."""
+    evil = "\x1b[2J\x9b31m\u202etxt\r\n\ud800"
+    entry = Entry(
+        "rejected", "r" + evil, 1, 0.0, actor=evil, call=evil, hook=evil,
+        rejected={evil: (evil, evil)}, facts={evil: {evil: [evil]}, "tool": evil},
+    )  # fmt: skip
+    text = timeline(Log([entry]))
+    assert [] == re.findall(r"[^\x20-\x7e\n]", text)
+    assert 5 == text.count("\n")
+
+
+def test_width() -> None:
+    """Long lines are cut to the width, but what was restored or refused is told to its end."""
+    legal = "a long sentence about what would have been legal, " * 4
+    log = Log(
+        [
+            Entry("note", "r", 1, 0.0, facts={f"n{i}": "x" * 100 for i in range(4)}),
+            Entry("rejected", "r", 1, 0.0, rejected={"messages": ((), legal)}),
+        ]
+    )
+    lines = timeline(log, width=80).splitlines()
+    assert 80 == max(len(line) for line in lines if "REJECTED" not in line)
+    assert lines[-1].endswith(legal.rstrip())
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (1.0, "1.0"),
+        ("x" * 60, f'"{"x" * 45}..."'),
+        ({"$repr": "<Foreign>"}, "<Foreign>"),
+        ({"digest": "ab" * 32}, "sha256 abababab..."),
+        ({"message": "The limit was reached", "limit": "requests"}, "The limit was reached"),
+        ({"a": None, "b": 1}, "{b=1}"),
+        (list(range(8)), "[0, 1, 2, 3, 4, 3 more]"),
+        ({"content": "", "tool_calls": []}, '""'),
+        ({"name": "pay", "arguments": {"n": 1}}, "pay({n=1})"),
+    ],
+)
+def test_short(value: object, text: str) -> None:
+    """One bounded line for any JSON value."""
+    assert text == short(freeze(value))
+
+
+def test_projection_is_counted() -> None:
+    """A view is told by how many messages it shows for how many."""
+    messages = tuple(UserMessage(f"m{i}") for i in range(9))
+    shown = Projection((messages[0], UserMessage("masked"), *messages[5:]), 9)
+    entry = Entry("transition", "r", 1, 0.0, changes={"request_messages": Projected(shown, messages)})
+    assert "request_messages: shows 6 messages for 9" in timeline(Log([entry]))
+    reset = Entry("transition", "r", 1, 0.0, changes={"request_messages": FromTo(None, None)})
+    assert "request_messages: null -> null" in timeline(Log([reset]))
+
+
+def test_empty_log() -> None:
+    """Nothing in, nothing out."""
+    assert "" == timeline(Log())

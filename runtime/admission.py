@@ -61,7 +61,7 @@ def shape(work: Work, calls: tuple[ToolCall, ...]) -> Effect | Onward:
             continue
         arguments, problems = decode(asked.arguments)
         call = CallState(
-            run=work.run,
+            run=IDLE,
             asked=asked,
             tool=selected,
             index=index,
@@ -70,7 +70,7 @@ def shape(work: Work, calls: tuple[ToolCall, ...]) -> Effect | Onward:
             arguments=arguments,
             problems=problems or validate_all(work, selected, arguments),
         )
-        batch.append(detached(_shaped(work, call)))
+        batch.append(_shaped(work, call))
     work.batch = tuple(batch)
     work.run = replace(work.run, tool_calls=work.run.tool_calls + len(calls))
     work.judge_from = 0
@@ -91,13 +91,13 @@ def _shaped(work: Work, call: CallState) -> CallState:
     """Run the before_tool_execute hooks of one call: repairs while there are problems, the others on valid ones."""
     plan = work.setup.plan.tool(call.name)
     if call.problems and plan.repairs:
-        call = _before_chain(work, plan.repairs, call, must_be_valid=False)
+        call = detached(_before_chain(work, plan.repairs, attached(work, call), must_be_valid=False))
         if work.run.stopped is not None:
             return call
     if call.problems:
         return replace(call, outcome=_invalid(call))
     if plan.before:
-        call = _before_chain(work, plan.before, call, must_be_valid=True)
+        call = detached(_before_chain(work, plan.before, attached(work, call), must_be_valid=True))
     return call
 
 

@@ -165,9 +165,9 @@ def accept(work: Work, before: R, after: R, link: Link, call_id: str | None) -> 
     problem = work.write_transition(transition, call_id)
     if problem is not None:
         raise Failure(problem)
-    for name in transition.changes:
-        work_writers = {**work.writers, name: (link.key, link.index, link.hook)}
-        work.writers = FrozenDict(work_writers)
+    if link.hook == "before_model_request":
+        who = (link.key, link.index, link.hook)
+        work.writers = {**work.writers, **dict.fromkeys(transition.changes, who)}
     if record is not before:
         record = stamped(record, before, link, call_id)
     return record

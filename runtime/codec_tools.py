@@ -4,7 +4,7 @@ Knows nothing of runs; which tools there are is given.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from attrs import evolve
 
@@ -24,8 +24,8 @@ def write_tool(tool: Tool) -> FrozenDict[Json]:
 def tool_reader(tools: Mapping[str, Tool], *, tuned: bool) -> Read:
     """Return the hook that finds a written tool among `tools`.
 
-    `tuned`: one that differs only in what may be tuned is rebuilt on the known one, and a placeholder of a tool
-    that nobody knows, which never had a function, from its descriptor alone.
+    `tuned`: one that differs only in what may be tuned is rebuilt on the known one, and a placeholder of a
+    tool that nobody knows, which never had a function, from its descriptor alone.
     """
 
     def read(value: object, _: object) -> Tool:
@@ -55,7 +55,9 @@ def tool_reader(tools: Mapping[str, Tool], *, tuned: bool) -> Read:
 def _tuned(known: Tool, written: FrozenDict[Json]) -> Tool | None:
     if any(key not in written for key in _TUNABLE):
         return None
-    return evolve(known, **{key: written[key] for key in _TUNABLE})
+    # Any: the JSON may hold anything; Tool's own validators judge it.
+    tuning: dict[str, Any] = {key: written[key] for key in _TUNABLE}
+    return evolve(known, **tuning)
 
 
 def _placeholder(written: FrozenDict[Json]) -> Tool | None:
@@ -68,11 +70,6 @@ def _placeholder(written: FrozenDict[Json]) -> Tool | None:
         return None
     if any(key not in written for key in (*_TUNABLE, "parameters")):
         return None
-    made = Tool(
-        "placeholder", "", freeze_mapping(written["parameters"], "parameters"), annotations=_hints(hints)
-    )
-    return evolve(made, name=written["name"], **{key: written[key] for key in _TUNABLE})
-
-
-def _hints(hints: FrozenDict[Json]) -> Annotations:
-    return Annotations(**hints)  # type: ignore[arg-type]  # Annotations checks each of them
+    made: dict[str, Any] = {key: written[key] for key in ("name", "parameters", *_TUNABLE)}  # Any: as above
+    annotations: dict[str, Any] = dict(hints)  # Any: as above
+    return Tool(**made, annotations=Annotations(**annotations))

@@ -47,7 +47,7 @@ def register_types(converter: Converter) -> None:
     converter.register_structure_hook_func(lambda t: t is object, lambda value, _: value)
     converter.register_unstructure_hook_func(lambda t: t is object, _write_any)
     _register_containers(converter)
-    converter.register_structure_hook_factory(lambda t: get_origin(t) is Literal, _literal)
+    converter.register_structure_hook_factory(lambda t: _base(t) is Literal, _literal)
     converter.register_structure_hook_factory(lambda t: issubclass(t, Enum), enum_reader)
     converter.register_unstructure_hook_func(lambda t: issubclass(t, Enum), lambda value: value.value)
     # pydantic, by its protocol, so that it need not be installed
@@ -223,99 +223,125 @@ def _frozen_value(value: object) -> object:
 # --- containers
 
 
+# Any in this part: list[int] and the like are no types, and hooks take what JSON holds.
+
+
 def _register_containers(converter: Converter) -> None:
-    def sequence(t: Any) -> Read:  # Any: here and below, list[int] and the like are no types
-        if get_origin(t) is tuple or t is tuple:
-            member = (get_args(t) or (object,))[0]
-            inner: Read = list_structure_factory(list[member], converter)  # type: ignore[valid-type]
-            return _guarded(list | tuple, "an array", lambda value, _: tuple(inner(value, t)))
-        return _guarded(list | tuple, "an array", list_structure_factory(t, converter))
-
-    def hetero(t: Any) -> Read:
-        return _guarded(list | tuple, "an array", make_hetero_tuple_structure_fn(t, converter))
-
-    def named(t: Any) -> Read:
-        return _guarded(list | tuple, "an array", namedtuple_structure_factory(t, converter))
-
-    def collection(t: Any) -> Read:
-        build = set if (get_origin(t) or t) is set else frozenset
-        member = (get_args(t) or (object,))[0]
-        inner: Read = list_structure_factory(list[member], converter)  # type: ignore[valid-type]
-
-        def read(value: object, _: object) -> object:
-            made = inner(value, t)
-            unique = build(made)
-            if len(unique) != len(made):
-                raise ValueError("holds a value twice, which a set does not")
-            return unique
-
-        return _guarded(list | tuple, "an array", read)
-
-    def mapping(t: Any) -> Read:
-        return _guarded(dict, "an object", mapping_structure_factory(t, converter))
-
-    def typed(t: Any) -> Read:
-        return _guarded(dict, "an object", converter.gen_structure_typeddict(t))
-
-    def frozen_mapping(t: Any) -> Read:
-        member = (get_args(t) or (object,))[0]
-        if member is object or is_json(member):
-            return _guarded(dict, "an object", lambda value, _: freeze(value))
-        inner: Read = mapping_structure_factory(dict[str, member], converter)  # type: ignore[valid-type]
-        return _guarded(dict, "an object", lambda value, _: FrozenDict(inner(value, t)))
-
-    def write_frozen_mapping(t: Any) -> Write:
-        member = (get_args(t) or (object,))[0]
-        if is_json(member):
-            return lambda value: value
-        if member is object:
-            return write_members
-        write = converter.get_unstructure_hook(member)
-        return lambda value: {key: write(one) for key, one in value.items()}
-
-    def write_members(value: FrozenDict[object]) -> object:
-        if _PLAIN.issuperset(map(type, value.values())):
-            return value
-        return {key: converter.unstructure(one) for key, one in value.items()}
-
-    def write_list(value: FrozenList) -> object:
-        return value if _PLAIN.issuperset(map(type, value)) else [converter.unstructure(one) for one in value]
-
-    def write_set(t: Any) -> Write:
-        member = (get_args(t) or (None,))[0]
-        write: Write = converter.unstructure if member is None else converter.get_unstructure_hook(member)
-        # Sorted by their JSON text: sets have no order, and their members need none.
-        return lambda value: sorted((freeze(write(one)) for one in value), key=canonical)
-
-    converter.register_structure_hook_factory(is_mapping, mapping)
-    converter.register_structure_hook_factory(is_typeddict, typed)
-    converter.register_structure_hook_factory(is_sequence, sequence)
-    converter.register_structure_hook_factory(
-        lambda t: get_origin(t) is tuple and ... not in get_args(t), hetero
-    )
-    converter.register_structure_hook_factory(is_namedtuple, named)
-    converter.register_structure_hook_factory(is_any_set, collection)
-    converter.register_structure_hook_factory(lambda t: (get_origin(t) or t) is AbstractSet, collection)
-    converter.register_unstructure_hook_factory(
-        lambda t: is_any_set(t) or (get_origin(t) or t) is AbstractSet, write_set
-    )
-    converter.register_structure_hook_factory(lambda t: (get_origin(t) or t) is FrozenDict, frozen_mapping)
-    converter.register_unstructure_hook_factory(
-        lambda t: (get_origin(t) or t) is FrozenDict, write_frozen_mapping
-    )
+    converter.register_structure_hook_factory(is_mapping, _mapping)
+    converter.register_structure_hook_factory(is_typeddict, _typed_dict)
+    converter.register_structure_hook_factory(is_sequence, _sequence)
+    converter.register_structure_hook_factory(_is_fixed_tuple, _fixed_tuple)
+    converter.register_structure_hook_factory(is_namedtuple, _named_tuple)
+    converter.register_structure_hook_factory(_is_set, _set)
+    converter.register_unstructure_hook_factory(_is_set, _write_set)
+    converter.register_structure_hook_factory(lambda t: _base(t) is FrozenDict, _frozen_mapping)
+    converter.register_unstructure_hook_factory(lambda t: _base(t) is FrozenDict, _write_frozen_mapping)
     converter.register_structure_hook_func(
         lambda t: t is FrozenList, _guarded(list | tuple, "an array", lambda value, _: freeze(value))
     )
-    converter.register_unstructure_hook_func(lambda t: t is FrozenList, write_list)
+    converter.register_unstructure_hook_factory(lambda t: t is FrozenList, _write_list)
     converter.register_structure_hook_func(is_json, lambda value, _: freeze(value))
     converter.register_unstructure_hook_func(is_json, lambda value: value)
+
+
+def _base(t: Any) -> Any:
+    return get_origin(t) or t
+
+
+def _member(t: Any) -> Any:
+    return (get_args(t) or (object,))[0]
+
+
+def _is_fixed_tuple(t: Any) -> bool:
+    return _base(t) is tuple and t is not tuple and ... not in get_args(t)
+
+
+def _is_set(t: Any) -> bool:
+    return is_any_set(t) or _base(t) is AbstractSet
+
+
+def _array(member: Any, converter: Converter) -> Read:
+    listed: Any = list.__class_getitem__(member)
+    return _guarded(list | tuple, "an array", list_structure_factory(listed, converter))
+
+
+def _sequence(t: Any, converter: Converter) -> Read:
+    if _base(t) is not tuple:
+        return _guarded(list | tuple, "an array", list_structure_factory(t, converter))
+    inner = _array(_member(t), converter)
+    return lambda value, _: tuple(inner(value, t))
+
+
+def _fixed_tuple(t: Any, converter: Converter) -> Read:
+    return _guarded(list | tuple, "an array", make_hetero_tuple_structure_fn(t, converter))
+
+
+def _named_tuple(t: Any, converter: Converter) -> Read:
+    return _guarded(list | tuple, "an array", namedtuple_structure_factory(t, converter))
+
+
+def _set(t: Any, converter: Converter) -> Read:
+    build = set if _base(t) is set else frozenset
+    inner = _array(_member(t), converter)
+
+    def read(value: object, _: object) -> object:
+        made = inner(value, t)
+        unique = build(made)
+        if len(unique) != len(made):
+            raise ValueError("holds a value twice, which a set does not")
+        return unique
+
+    return read
+
+
+def _write_set(t: Any, converter: Converter) -> Write:
+    args = get_args(t)
+    write: Write = converter.get_unstructure_hook(args[0]) if args else converter.unstructure
+    # Sorted by their JSON text: sets have no order, and their members need none.
+    return lambda value: sorted((freeze(write(one)) for one in value), key=canonical)
+
+
+def _mapping(t: Any, converter: Converter) -> Read:
+    return _guarded(dict, "an object", mapping_structure_factory(t, converter))
+
+
+def _typed_dict(t: Any, converter: Converter) -> Read:
+    return _guarded(dict, "an object", converter.gen_structure_typeddict(t))
+
+
+def _frozen_mapping(t: Any, converter: Converter) -> Read:
+    member = _member(t)
+    if member is object or is_json(member):
+        return _guarded(dict, "an object", lambda value, _: freeze(value))
+    mapped: Any = dict.__class_getitem__((str, member))
+    inner: Any = mapping_structure_factory(mapped, converter)
+    return _guarded(dict, "an object", lambda value, _: FrozenDict(inner(value, t)))
+
+
+def _write_frozen_mapping(t: Any, converter: Converter) -> Write:
+    member = _member(t)
+    if is_json(member):
+        return lambda value: value
+    # Not typed: whoever made it may have put anything in.
+    write: Write = converter.unstructure if member is object else converter.get_unstructure_hook(member)
+    return lambda value: (
+        value
+        if member is object and _PLAIN.issuperset(map(type, value.values()))
+        else {key: write(one) for key, one in value.items()}
+    )
+
+
+def _write_list(_: Any, converter: Converter) -> Write:
+    return lambda value: (
+        value if _PLAIN.issuperset(map(type, value)) else [converter.unstructure(one) for one in value]
+    )
 
 
 _JSON_MEMBERS: Final = frozenset({str, bool, int, float, type(None)})
 
 
 def is_json(t: object) -> bool:
-    """Tell whether a type is `Json`: it names itself, so where it was resolved it is another object each time."""
+    """Tell whether a type is `Json`. It names itself, so where it was resolved it is another object."""
     found = members(t)
     return t is Json or (_JSON_MEMBERS.issubset(found) and all(map(_is_json_member, found)))
 

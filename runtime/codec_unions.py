@@ -12,17 +12,18 @@ from typing import Any, Final, Literal, get_args, get_origin, is_typeddict
 from attrs import fields_dict, has, resolve_types
 from cattrs import Converter
 from cattrs.errors import AttributeValidationNote, ClassValidationError
-from cattrs.gen import AttributeOverride, make_dict_structure_fn, make_dict_unstructure_fn
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
 from ..capabilities.frozen import FrozenDict, FrozenList, Json
 from ..capabilities.json_schema import container, members
 from .codec_types import TEXT_TYPES, Read, Write
 
 TAG: Final = "type"
+NOTHING: Final[Mapping[str, Any]] = {}  # Any: as cattrs types its own keyword arguments
 
 
 class Codec(Converter):
-    """A cattrs converter that knows which records write a tag, and whether defaults stand for missing fields."""
+    """A cattrs converter that knows which records write a tag, and whether defaults may stand for fields."""
 
     __slots__ = ("tags", "takes_defaults")
 
@@ -54,11 +55,14 @@ def _resolve(kind: Any) -> None:  # Any: a record class
         resolve_types(kind, localns={"FrozenDict": FrozenDict, "FrozenList": FrozenList, "Json": Json})
 
 
-def record_writer(codec: Codec, kind: Any, **overrides: AttributeOverride) -> Write:  # Any: a class or alias
-    """Return what writes a record. One of a subclass is refused: its own fields would be lost."""
+def record_writer(codec: Codec, kind: Any, special: Mapping[str, Any] = NOTHING) -> Write:  # Any: see below
+    """Return what writes a record: a class or an alias of one; `special`: cattrs' `override`s by field.
+
+    A record of a subclass is refused: its own fields would be lost.
+    """
     origin = get_origin(kind) or kind
     _resolve(origin)
-    inner = make_dict_unstructure_fn(kind, codec, **overrides)
+    inner = make_dict_unstructure_fn(kind, codec, **special)
 
     def write(value: object) -> object:
         if value.__class__ is not origin:
@@ -70,16 +74,16 @@ def record_writer(codec: Codec, kind: Any, **overrides: AttributeOverride) -> Wr
     return write
 
 
-def record_reader(codec: Codec, kind: Any, **overrides: AttributeOverride) -> Read:  # Any: a class or alias
-    """Return what reads a record, with what cattrs lets pass refused: missing fields, something else than an object.
+def record_reader(codec: Codec, kind: Any, special: Mapping[str, Any] = NOTHING) -> Read:  # Any: see above
+    """Return what reads a record, and refuses what cattrs lets pass: missing fields, other data than objects.
 
-    cattrs fills a missing field with its default. What the codec wrote has every field, so there a missing one
+    cattrs fills a missing field with its default. What the codec wrote has every field: there a missing one
     means that the data is cut or of another version; only where the data comes from people or models
     (`takes_defaults`) a default is one.
     """
     origin = get_origin(kind) or kind
     _resolve(origin)
-    inner: Read = make_dict_structure_fn(kind, codec, **overrides)
+    inner: Read = make_dict_structure_fn(kind, codec, **special)
     names = [] if codec.takes_defaults else field_names(origin)
 
     def read(value: object, t: object) -> object:

@@ -72,11 +72,11 @@ def book(work: Work, event: Gathered) -> Facts:
     return {call_id: FrozenDict(facts) for call_id, facts in by_call.items()}
 
 
-def charge(run: RunState, requests: int, usages: Sequence[object]) -> RunState:
-    """Return the run with requests and their usage booked."""
-    if not requests and not usages:
+def charge(run: RunState, requests: int, usages: Sequence[object], **changes: object) -> RunState:
+    """Return the run with requests and their usage booked, and other changes made in the same copy."""
+    if not requests and not usages and not changes:
         return run
     usage = run.usage
     for item in usages:
         usage = usage + (item if isinstance(item, Usage) else Usage())
-    return replace(run, requests=run.requests + requests, usage=usage)
+    return replace(run, requests=run.requests + requests, usage=usage, **changes)

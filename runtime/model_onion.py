@@ -21,22 +21,25 @@ async def request_model(session: Session, effect: RequestModel) -> Responded:
     """Send the request through its wrappers; never raises but for cancellation."""
     chain = session.setup.plan.chains[HOOK]
     ring = ModelRing(session, effect)
+    response: AssistantMessage | None = None
+    run = effect.run
     try:
-        links = active(chain.links, inactive_links(chain, effect.run), "")
-        run = await ring.layer(links, 0, effect.run)
+        if chain.links:
+            links = active(chain.links, inactive_links(chain, effect.run), "")
+            run = await ring.layer(links, 0, effect.run)
+            response = run.response if run.response is not effect.run.response else None
+        else:
+            response = await ring.send(effect.run)
     except ModelError as error:
-        run = effect.run
         ring.fail(model_failed(error, run), error)
     except Failure as failure:
-        run = effect.run
         ring.fail(failure.reason, failure.cause)
     except RunError:
-        run = effect.run
-    now = session.port.now()
+        run = effect.run  # what broke is kept in the ring or the account
     broken = ring.account.broken or ring.broken
-    if run.response is effect.run.response:
-        run = replace(run, response=None)
-    return Responded(now, run, ring.account.charged, tuple(ring.usages), tuple(ring.entries), broken)
+    return Responded(
+        session.port.now(), run, response, ring.account.charged, tuple(ring.usages), tuple(ring.entries), broken
+    )
 
 
 def model_failed(error: ModelError, run: RunState) -> ModelFailed:
@@ -148,6 +151,10 @@ class ModelRing(Ring):
         )
 
     async def leaf(self, run: RunState) -> RunState:
+        """Send the request and put the response into the record that goes back out."""
+        return replace(run, response=await self.send(run))
+
+    async def send(self, run: RunState) -> AssistantMessage:
         """Send the request. Raises ModelError; a reached limit raises LimitError and ends the run."""
         account = self.account
         if account.full():
@@ -176,5 +183,5 @@ class ModelRing(Ring):
                 )
             )
         self.usages.append(response.usage)
-        return replace(run, response=response)
+        return response
 

@@ -12,7 +12,7 @@ from attrs import frozen
 
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Link
-from ..capabilities.messages import Usage
+from ..capabilities.messages import AssistantMessage, Usage
 from ..capabilities.state import RunState
 from .decisions import ApprovalRequest, Decision
 from .entries import Entry
@@ -88,9 +88,10 @@ class AskApproval:
 class RunTools:
     """Execute admitted calls through their wrappers. `shares`: body runs each may add to its first (None = any).
 
-    `max_parallel`: how many at once (None = all).
+    `calls` are without their run, which is `run` for all of them. `max_parallel`: how many at once (None = all).
     """
 
+    run: RunState
     calls: tuple[CallState, ...]
     shares: tuple[int | None, ...]
     timeout: float | None
@@ -165,10 +166,14 @@ class Gathered:
 
 @frozen(eq=False)
 class Responded:
-    """The request is through its wrappers: `run.response` is what came out, None where a wrapper stopped the run."""
+    """The request is through its wrappers: `response` is what came out, None where a wrapper stopped the run.
+
+    `run` carries what wrappers latched and chose.
+    """
 
     now: float
     run: RunState
+    response: AssistantMessage | None
     charged: int
     usages: tuple[Usage | None, ...] = ()
     entries: tuple[Entry, ...] = ()
@@ -193,9 +198,13 @@ class Undecided:
 
 @frozen(eq=False)
 class CallResult:
-    """One executed call with its outcome. `extra`: body runs beyond the first."""
+    """One executed call with its outcome, without its run. `extra`: body runs beyond the first.
+
+    `run` carries what its wrappers latched.
+    """
 
     call: CallState
+    run: RunState
     extra: int = 0
     entries: tuple[Entry, ...] = ()
     broken: Broken | None = None

@@ -22,18 +22,18 @@ CUT_OFF = {
 
 def responded(work: Work, event: Responded) -> Effect | Onward:
     """Take in what came out of the model's wrappers."""
-    work.run = charge(event.run, event.charged, event.usages)
+    work.run = charge(event.run, event.charged, event.usages, response=event.response)
     work.entries.extend(event.entries)
     if event.broken is not None:
         raise Failure(event.broken.reason, event.broken.cause)
     if work.run.failed is not None:
         raise Failure(blocked(work))
-    response = work.run.response
-    if response is None:
+    if event.response is None:
         return finish(work, "stopped")
-    work.write("model_responded", actor="model", facts={"response": response})
-    response = _identified(work, response)
-    work.run = replace(work.run, response=response)
+    work.write("model_responded", actor="model", facts={"response": event.response})
+    response = _identified(work, event.response)
+    if response is not event.response:
+        work.run = replace(work.run, response=response)
     return gather_run(work, "after_model_request", Phase.RESPONDING) or effective(work)
 
 
@@ -87,9 +87,10 @@ def _enter(work: Work) -> None:
     """Append the effective response to the history."""
     response = work.run.response
     assert response is not None
-    response = _identified(work, response)  # calls that capabilities added have no id yet
+    if any(not call.id or call.origin != "model" for call in response.tool_calls):
+        response = _identified(work, response)  # calls that capabilities added may have no id yet
     if response.at is None:
-        response = evolve(response, at=work.now)
+        response = replace(response, at=work.now)
     assert work.call_index is not None
     work.call_index.add(response, len(work.run.messages))
     work.run = replace(work.run, response=response, messages=(*work.run.messages, response))

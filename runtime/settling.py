@@ -7,7 +7,7 @@ from ..capabilities.messages import Message, ToolMessage
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from . import ledger
-from .admission import IDLE, NOT_AVAILABLE, attached, detached
+from .admission import NOT_AVAILABLE, attached, detached
 from .chains import NO_FACTS, call_chain
 from .ending import blocked, finish
 from .errors import ToolRetriesExhausted, UnselectedRetriesExhausted
@@ -35,7 +35,8 @@ def execute(work: Work) -> Effect | Onward:
         work.write("tool_started", call=call.id, facts={"tool": call.tool.name})
     work.phase = Phase.EXECUTING
     return RunTools(
-        tuple(replace(call, run=work.run) for call in running),
+        work.run,
+        tuple(running),
         shares,
         limits.tool_timeout,
         limits.max_parallel_tools,
@@ -78,8 +79,8 @@ def take_results(work: Work, results: tuple[CallResult, ...]) -> Broken | None:
             continue
         work.entries.extend(result.entries)
         extra += result.extra
-        work.run = merge_latches(work.run, given, result.call.run)
-        batch.append(replace(result.call, run=IDLE))
+        work.run = merge_latches(work.run, given, result.run)
+        batch.append(result.call)
         broken = broken or result.broken
         outcome = result.call.outcome
         assert outcome is not None

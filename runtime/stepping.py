@@ -81,6 +81,8 @@ def gathered(work: Work, facts: Facts = NONE) -> Effect:
         },
     )
     work.phase = Phase.REQUESTING
+    if work.setup.plan.chains["wrap_model_request"].links and run.response is not None:
+        run = replace(run, response=None)  # so that a wrapper's own response can be told from an old one
     return RequestModel(run, request, ledger.left(limits.requests, run.requests), limits.request_timeout)
 
 

@@ -19,11 +19,13 @@ def read(text: str, max_depth: int, *, utf8: bool, an_object: bool = False) -> t
 
     Strict: one value and nothing after it, no duplicate keys at any level, no NaN or infinity, no number that
     other programs could not read back, at most `max_depth` nested arrays and objects: a fixed bound, so that
-    it does not depend on the stack. `utf8`: no half surrogate pair either. `an_object`: nothing else at the top.
-    Never raises.
+    it does not depend on the stack. `utf8`: no half surrogate pair either. `an_object`: nothing else at the
+    top. Never raises.
     """
     # The fast way decides nothing: whatever it does not like, or cannot be sure of, `_explain` judges.
-    if (not utf8 or ("\\u" not in text and has_utf8(text))) and text.count("[") + text.count("{") <= max_depth:
+    if (not utf8 or ("\\u" not in text and has_utf8(text))) and text.count("[") + text.count(
+        "{"
+    ) <= max_depth:
         try:
             value = freeze(_FAST.decode(text))
         except (ValueError, RecursionError):

@@ -9,6 +9,7 @@ from ..capabilities.compose import Link
 from ..capabilities.injected import ToolContext
 from ..capabilities.records import replace
 from ..capabilities.verdict import NOT_RUN_NOTE, Outcome
+from .admission import IDLE
 from .chains import active, hook_failed, inactive_links
 from .errors import IllegalTransition, InvalidReturn, RunError
 from .invoke import run_body
@@ -50,7 +51,7 @@ class ToolRing(Ring):
 
     def __init__(self, session: Session, effect: RunTools, call: CallState, share: int | None) -> None:
         """Start before the first attempt."""
-        super().__init__(session, call.run)
+        super().__init__(session, effect.run)
         self.effect = effect
         self.call = call
         self.share = share
@@ -61,6 +62,11 @@ class ToolRing(Ring):
         """Run the call through its wrappers and keep its result; never raises but for cancellation."""
         call = self.call
         chain = self.session.setup.plan.tool(call.name).wrappers
+        if not chain.links:
+            done = replace(call, outcome=await self.attempt())
+            self.session.results[call.id] = CallResult(done, self.run)
+            return
+        self.call = call = replace(call, run=self.run)
         try:
             done = await self.layer(active(chain.links, inactive_links(chain, call), call.id), 0, call)
         except Failure as failure:
@@ -71,7 +77,9 @@ class ToolRing(Ring):
         if done.outcome is None:
             done = replace(done, outcome=Outcome("not_executed", NOT_RUN_NOTE, by="runtime"))
         extra = max(0, self.attempts - 1)
-        self.session.results[call.id] = CallResult(done, extra, tuple(self.entries), self.broken)
+        self.session.results[call.id] = CallResult(
+            replace(done, run=IDLE), done.run, extra, tuple(self.entries), self.broken
+        )
 
     def interrupted(self) -> CallState:
         """Return the call as it stood when a wrapper broke: what its body did stays on record."""
@@ -159,8 +167,13 @@ class ToolRing(Ring):
             limit = self.session.setup.limits.tool_calls or 0
             reason = exceeded("tool_calls", self.run.tool_calls + self.attempts - 1, limit, self.run.run_step, self.share)
             raise self.fail(evolve(reason, call=call.id))
+        self.last = replace(call, outcome=await self.attempt())
+        return self.last
+
+    async def attempt(self) -> Outcome:
+        """Run the body, within its timeout."""
         self.attempts += 1
-        run = self.run
+        run, call = self.run, self.call
         context = ToolContext(
             deps=self.session.deps,
             context=run.context,
@@ -178,5 +191,4 @@ class ToolRing(Ring):
         except TimeoutError:
             content = f"No result within {timeout} seconds; it is not known whether the call took effect."
             outcome = Outcome("unknown", content, attempts=self.attempts, by="runtime")
-        self.last = replace(call, outcome=outcome)
-        return self.last
+        return outcome

@@ -132,12 +132,12 @@ def check(before: R, after: R, edge: Edge, diffs: Mapping[type, Diff] = DIFFS) -
 def legal_text(name: str, owner: Owner) -> str:
     """Say what would have been a legal write of a field."""
     rule = RULES[owner]
-    where = [f"{law} in {hook}" for hook, law in rule.allowed.items() if hook != ANY]
+    where = [f"in {hook}: {law}" for hook, law in rule.allowed.items() if hook != ANY]
     if owner is Owner.PRIVATE:
         return "a reducer writes its own slot, by put(self, value); a wrapper hands facts on in outcome.metadata"
     if not where:
-        return f"{name} is {rule.meaning}: no hook writes it"
-    return f"{name} is {rule.meaning}; legal: {'; or '.join(where)}"
+        return f"no hook writes it; it is {rule.meaning}"
+    return f"legal only {'; or '.join(where)}"
 
 
 def change_of(name: str, old: object, new: object, run: RunState) -> Change:

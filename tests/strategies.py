@@ -280,10 +280,10 @@ def facts() -> SearchStrategy[FrozenDict[object]]:
 def run_states(draw: DrawFn) -> RunState:
     """Draw a run state: balanced history, a selection out of the inventory, slots of `SLOT_TYPES`."""
     inventory = draw(tools())
-    history: tuple[Message, ...] = draw(histories())
+    history = draw(histories())
     projection = None
     selected = [draw(st.booleans()) for _ in inventory]
-    if history and draw(st.booleans()):
+    if bool(history) and draw(st.booleans()):
         covers = draw(st.integers(0, len(history)))
         task = draw(st.none() | st.sampled_from(history))
         projection = Projection(history[:covers], covers, task=task)

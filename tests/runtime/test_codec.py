@@ -1,7 +1,7 @@
 """The codec: what it writes comes back equal in type and value, and whatever else it gets is a CodecError."""
 
 import json
-from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
@@ -253,7 +253,8 @@ def test_the_tag_is_written_wherever_a_member_stands() -> None:
     """A member carries its tag alone, under a union, and inside plain data."""
     expected = {"type": "TextPart", "text": "x"}
     part = TextPart("x")
-    assert [expected, expected, expected] == [to_json(part), to_json(part, type=Part), to_json([part])[0]]  # type: ignore[index,call-overload]
+    assert [expected] * 2 == [to_json(part), to_json(part, type=Part)]
+    assert {"inside": [expected]} == to_json({"inside": [part]})
 
 
 def test_an_unknown_tag_lists_the_legal_ones() -> None:
@@ -413,7 +414,7 @@ def test_a_constructor_that_raises_anything_is_a_codec_error() -> None:
     """KeyError and the like from a user's class do not get out, nor pass for a missing field."""
 
     def explode(value: object) -> object:
-        return {}[value]
+        return {"known": 1}[str(value)]
 
     @frozen
     class Bad:
@@ -442,7 +443,7 @@ class Opaque:
         (RunState(facts={"k": print}), "$.facts.k"),
         (RunState(facts={"k": FrozenDict({"a": Opaque(object())})}), "$.facts.k.a.inside"),
         (RunState(output=Opaque(Decimal("NaN"))), "$.output.inside"),
-        ({"a": [lambda: None]}, "$.a[0]"),
+        ({"a": [print]}, "$.a[0]"),
         (Opaque(1j), "$.inside"),
     ],
 )
@@ -468,16 +469,16 @@ def _nested(depth: int) -> Any:  # Any: JSON of that depth
 
 
 def test_depth_is_bounded_the_same_both_ways() -> None:
-    """What is written can be read: the bound is one, fixed, and tells writing and reading apart by nothing."""
+    """What is written can be read: there is one bound for writing and for reading."""
     text = to_text(_nested(MAX_DEPTH))
     assert freeze(_nested(MAX_DEPTH)) == from_text(text, object)
-    for attempt in (
-        lambda: to_text(_nested(MAX_DEPTH + 1)),
-        lambda: from_text("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), object),
-        lambda: from_json(_nested(MAX_DEPTH + 1), object),
-    ):
-        with pytest.raises(CodecError, match="nested more than"):
-            attempt()
+    deeper = _nested(MAX_DEPTH + 1)
+    with pytest.raises(CodecError, match="nested more than"):
+        to_text(deeper)
+    with pytest.raises(CodecError, match="nested more than"):
+        from_text(json.dumps(deeper), object)
+    with pytest.raises(CodecError, match="nested more than"):
+        from_json(deeper, object)
 
 
 @pytest.mark.parametrize("depth", [900, 5_000, 200_000])
@@ -544,12 +545,8 @@ def test_damage_is_always_a_codec_error(state: RunState, data: st.DataObject) ->
         del place[key]
     else:
         place[key] = json.loads(json.dumps(data.draw(json_values())))
-    try:
-        read = from_json(document, RunState, converter=converter)
-    except CodecError as error:
-        assert error.path.startswith("$")
-    else:
-        assert isinstance(read, RunState)
+    with suppress(CodecError):
+        assert isinstance(from_json(document, RunState, converter=converter), RunState)
 
 
 # --- tools, models and slots by name
@@ -689,8 +686,8 @@ def test_writing_a_document_is_reading_it(value: object) -> None:
     assert text == envelope("usage", opened)
 
 
-@pytest.mark.parametrize("read", [lambda: from_text(b"1", object), lambda: from_text(None, object)])  # type: ignore[arg-type]
-def test_text_that_is_no_string_is_the_callers_mistake(read: Callable[[], object]) -> None:
+@pytest.mark.parametrize("text", [b"1", None, 1])
+def test_text_that_is_no_string_is_the_callers_mistake(text: Any) -> None:  # Any: what a caller must not give
     """Bytes and the like are a TypeError: not bad data but a bad call."""
     with pytest.raises(TypeError):
-        read()
+        from_text(text, object)

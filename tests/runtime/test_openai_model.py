@@ -250,19 +250,21 @@ async def test_a_truncated_answer(llmock: LLMock) -> None:
 
 async def test_a_stalled_server(llmock: LLMock) -> None:
     """A server that does not answer in time is a timeout, worth another try."""
-    llmock.delay(2)
+    llmock.delay(0.6)
     error = await failure(OpenAIModel("gpt-test", timeout=0.2))
     assert ("timeout", True) == (error.kind, error.retryable)
+    assert len(llmock.requests) == 1  # asking waits until the server has done with it
 
 
 async def test_cancellation_passes_through(llmock: LLMock) -> None:
     """A cancelled request is cancelled: it is no ModelError, and nothing is returned."""
-    llmock.delay(2)
+    llmock.delay(0.6)
     meter = CountingMeter()
     with anyio.move_on_after(0.2) as scope:
         await OpenAIModel("gpt-test").request(ASK, meter)
     assert scope.cancelled_caught
     assert meter.charged == 1
+    assert len(llmock.requests) == 1
 
 
 # --- against a socket of our own: what neither server does

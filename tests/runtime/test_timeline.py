@@ -9,7 +9,8 @@ from capfold.capabilities.messages import UserMessage
 from capfold.capabilities.views import Projection
 from capfold.runtime.entries import Entry, FromTo, Projected
 from capfold.runtime.log import Log
-from capfold.runtime.timeline import short, timeline
+from capfold.runtime.short import change, short
+from capfold.runtime.timeline import timeline
 from tests.runtime.entries_story import story
 
 STORY = """\
@@ -17,11 +18,11 @@ run run-1
   runtime       run started           prompt: "Pay the invoice"
 step 1
   runtime       step started
-  Selector      before_model_request  settings: temperature=0.5, without seed; tools: [read, pay] -> [pay]
+  Selector      before_model_request  settings: temperature=0.5, without seed; tools: 1 of 2, without read
   Forger        before_model_request  RESTORED tool_calls: tried 0, kept 7
   model         model responded       response: "Paying." pay({"amount": 10})
   call c1  pay
-    runtime     call admitted         arguments: {amount=10}; tool: "pay"
+    runtime     call admitted         arguments: {amount=10}
     Multiplier  admit_tool_execute    REJECTED arguments: tried {amount=1000}; sealed once judged
     tool        tool settled          outcome: "paid"
   runtime       transition            messages: added "paid"; stopped: null -> x
@@ -62,7 +63,7 @@ def test_what_a_model_writes_cannot_steer_a_terminal() -> None:
     )  # fmt: skip
     text = timeline(Log([entry]))
     assert [] == re.findall(r"[^\x20-\x7e\n]", text)
-    assert 5 == text.count("\n")
+    assert 5 == timeline(Log([entry]), width=1000).count("\n")
 
 
 def test_width() -> None:
@@ -75,8 +76,8 @@ def test_width() -> None:
         ]
     )
     lines = timeline(log, width=80).splitlines()
-    assert 80 == max(len(line) for line in lines if "REJECTED" not in line)
-    assert lines[-1].endswith(legal.rstrip())
+    assert 80 == max(map(len, lines))
+    assert legal.rstrip() in " ".join(" ".join(lines).split())
 
 
 @pytest.mark.parametrize(
@@ -100,12 +101,62 @@ def test_short(value: object, text: str) -> None:
     assert text == short(freeze(value))
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"type": "Approve", "always": False}, "Approve"),
+        ({"type": "Deny", "message": "no"}, 'Deny "no"'),
+        ({"type": "Edit", "arguments": {"n": 1}}, "Edit arguments={n=1}"),
+        ({"status": "succeeded", "content": "paid"}, '"paid"'),
+        ({"status": "failed", "content": "no"}, 'failed "no"'),
+        ({"a": "ab" * 32, "b": "cd" * 32}, "[a, b]"),
+        ({"refused": None, "approval": [], "answer": None}, "undecided"),
+        (
+            {"refused": {"reason": "no", "by": "X"}, "approval": [{"prompt": "Pay?"}], "answer": None},
+            'refuse "no", ask "Pay?"',
+        ),
+        ("ab" * 32, "sha256 abababab..."),
+    ],
+)
+def test_short_of_what_a_run_writes(value: object, text: str) -> None:
+    """Decisions, outcomes, verdicts and digests are told by what a person wants to know of them."""
+    assert text == short(freeze(value))
+
+
+def test_a_selection_is_told_by_what_it_hides() -> None:
+    """Of tools that were narrowed, those left out are named; any other change shows both sides."""
+    read, pay = {"tool": "read", "digest": "1"}, {"tool": "pay", "digest": "2"}
+    assert "1 of 2, without pay" == change(freeze({"from": [read, pay], "to": [read]}))
+    assert "[read] -> [pay]" == change(freeze({"from": [read], "to": [pay]}))
+    assert "[1, 2] -> [1]" == change(freeze({"from": [1, 2], "to": [1]}))
+
+
+def test_brief_leaves_out_routine() -> None:
+    """What happens in every step is left out; what was changed, restored, refused or decided stays."""
+    lines = timeline(Log(story()), brief=True).splitlines()
+    assert [line for line in STORY.splitlines() if "step started" not in line] == lines
+
+
+def test_a_rejected_call_has_its_name() -> None:
+    """A call that no later record names is named by the response that asked for it."""
+    entries = [entry for entry in story() if entry.kind not in ("call_admitted", "tool_settled")]
+    assert "  call c1  pay" in timeline(Log(entries)).splitlines()
+
+
+def test_why_a_run_ended_is_told_to_its_end() -> None:
+    """The reason of a failure is wrapped, not cut."""
+    entry = Entry("run_ended", "r", 1, 0.0, facts={"reason": {"message": "word " * 60 + "end"}})
+    text = timeline(Log([entry]), width=80)
+    assert text.endswith("end\n")
+    assert 80 >= max(map(len, text.splitlines()))
+
+
 def test_projection_is_counted() -> None:
     """A view is told by how many messages it shows for how many."""
     messages = tuple(UserMessage(f"m{i}") for i in range(9))
     shown = Projection((messages[0], UserMessage("masked"), *messages[5:]), 9)
     entry = Entry("transition", "r", 1, 0.0, changes={"request_messages": Projected(shown, messages)})
-    assert "request_messages: shows 6 messages for 9" in timeline(Log([entry]))
+    assert "request_messages: shows 6 messages for 9, 1 rewritten" in timeline(Log([entry]))
     reset = Entry("transition", "r", 1, 0.0, changes={"request_messages": FromTo(None, None)})
     assert "request_messages: null -> null" in timeline(Log([reset]))
 

@@ -5,13 +5,27 @@ the runtime.
 """
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeAlias, cast, get_args, get_origin
+import sys
+from collections.abc import Callable, Collection, Hashable, Sequence
+from types import SimpleNamespace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Self,
+    TypeAlias,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from attrs import Attribute, Factory, field, frozen
 from typing_extensions import TypeVar
 
-from .frozen import Json
+from .frozen import FrozenDict, FrozenList, Json
 from .grid import HOOKS
 from .outside import CallNext, Outside, SaveNext
 from .refusals import check_decorated, check_fields, check_hooks, check_values
@@ -59,11 +73,11 @@ class Capability(Generic[S]):
         """Check the names and colors of hooks; attrs creates the class twice, so this is idempotent."""
         super().__init_subclass__(**keywords)
         check_hooks(cls, Capability)
-        unknown = sorted(set(cls.declares) - DECLARATIONS)
-        if unknown:
+        declared: object = cls.declares
+        if not isinstance(declared, Collection) or not DECLARATIONS.issuperset(declared):
             legal = ", ".join(sorted(DECLARATIONS))
-            raise TypeError(f"{cls.__name__}.declares holds {', '.join(unknown)}; legal is a set of: {legal}")
-        cls.declares = frozenset(cls.declares)
+            raise TypeError(f"{cls.__name__}.declares is {declared!r:.80}; it must be a set of: {legal}")
+        cls.declares = frozenset(declared)
         cls.overrides = frozenset(
             name for name in HOOKS if getattr(cls, name) is not getattr(Capability, name)
         )
@@ -210,21 +224,41 @@ class Capability(Generic[S]):
         return await call_next(state)
 
 
+Capability.__attrs_init_subclass__()  # attrs calls it for subclasses only, but plain ones use this __init__
+
 # A list mixes capabilities whose slots have different types, and S must stay invariant for `put` to be typed.
 AnyCapability: TypeAlias = Capability[Any]
 
 
 @functools.cache
 def state_type(cls: Hashable) -> object:
-    """Return S of `class X(Capability[S])`, a class or any annotation; None for the default."""
+    """Return S of `class X(Capability[S])`, a class or any annotation; None for the default.
+
+    Raises TypeError for a name in quotes that its module does not have.
+    """
     for base in cast(type, cls).__mro__:
         for origin in vars(base).get("__orig_bases__", ()):
             generic, args = get_origin(origin), get_args(origin)
             if not (isinstance(generic, type) and issubclass(generic, Capability)):
                 continue
             if args and not isinstance(args[0], TypeVar):
-                return args[0]
+                return _resolved(args[0], base)
     return None
+
+
+# `Json` refers to these by name, wherever it is used.
+_JSON_NAMES = {"FrozenDict": FrozenDict, "FrozenList": FrozenList, "Json": Json}
+
+
+def _resolved(annotation: object, base: type) -> object:
+    holder = SimpleNamespace(__annotations__={"slot": annotation})
+    names = {**_JSON_NAMES, **getattr(sys.modules.get(base.__module__), "__dict__", {})}
+    try:
+        return get_type_hints(holder, names, include_extras=True)["slot"]
+    except NameError as error:
+        raise TypeError(
+            f"{base.__name__}: the type of its slot, {annotation}, has an unknown name: {error}"
+        ) from None
 
 
 def _empty(kind: object) -> Callable[[], object] | None:

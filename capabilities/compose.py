@@ -71,6 +71,17 @@ class Plan:
     unknown: ToolPlan
     # One instance of each capability class may stand in the agent's list and on tools: `members` has each key once.
     agent: tuple[Leaf, ...] = field(default=())
+    # Whether any tool has hooks that judge or observe: a batch without them is not walked for them.
+    judges: bool = field(init=False)
+    observes: bool = field(init=False)
+
+    @judges.default
+    def _judges(self) -> bool:
+        return any(plan.admit for plan in (*self.tools.values(), self.unknown))
+
+    @observes.default
+    def _observes(self) -> bool:
+        return any(plan.after for plan in (*self.tools.values(), self.unknown))
 
     def tool(self, name: str) -> ToolPlan:
         """Return the plan of a tool by name."""

@@ -108,6 +108,9 @@ def check_fields(cls: type[AttrsInstance], base: type[AttrsInstance]) -> None:
 def check_values(capability: AttrsInstance, initial: Callable[[], object]) -> None:
     """Raise TypeError for a field or a slot that can change; `initial` makes the value of the slot."""
     kind = type(capability)
+    key: object = getattr(capability, "key", None)
+    if type(key) is not str or not key:  # a subclass may redefine the field, and with it drop its validator
+        raise TypeError(f"{kind.__name__}.key must be a non-empty string, not {key!r:.80}")
     for item in fields(kind):
         value = getattr(capability, item.name)
         if not _is_hashable(value):

@@ -194,6 +194,11 @@ class Placed:
     scopes: "tuple[tuple[AnyCapability, ...], ...]"
 
     @property
+    def members(self) -> "tuple[AnyCapability, ...]":
+        """The capabilities of its toolkits and its own, combinators not expanded."""
+        return tuple(member for scope in (*self.scopes, self.tool.capabilities) for member in scope)
+
+    @property
     def path(self) -> str:
         """Where the tool stands, as in `payments/refunds/pay`."""
         return "/".join((*self.toolkits, self.tool.name))

@@ -5,6 +5,7 @@ assistant message with calls together with the results that directly follow it.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from weakref import ReferenceType, ref
 
 from attrs import Attribute, field, frozen
@@ -104,18 +105,25 @@ def _group_start(messages: tuple[Message, ...], first: int, end: int) -> int:
 
 
 def _user_first(messages: tuple[Message, ...], first: int, spans: list[_Span]) -> list[_Span]:
-    users = [i for i, span in enumerate(spans) if isinstance(messages[span.start], UserMessage)]
+    """Return the spans so that the first message which is no system message is the user's."""
+    has_user = any(isinstance(messages[span.start], UserMessage) for span in spans)
     kept: list[_Span] = []
     for i, span in enumerate(spans):
-        if not isinstance(messages[span.start], _ANSWERED) or (users and users[0] < i):
+        message = messages[span.start]
+        if isinstance(message, UserMessage):
+            return [*kept, *spans[i:]]
+        if isinstance(message, SystemMessage):
             kept.append(span)
-        elif span.held or not users:
-            for j in range(span.start - 1, first - 1, -1):
-                if isinstance(messages[j], UserMessage):
-                    kept.append(_Span(j, j + 1, held=True))
-                    break
-            return sorted([*kept, *spans[i:]], key=lambda kept_span: kept_span.start)
-    return kept
+        elif span.held or not has_user:
+            return _with_user(messages, first, span.start, [*kept, *spans[i:]])
+    return _with_user(messages, first, len(messages), kept)
+
+
+def _with_user(messages: tuple[Message, ...], first: int, end: int, spans: list[_Span]) -> list[_Span]:
+    for i in range(end - 1, first - 1, -1):
+        if isinstance(messages[i], UserMessage):
+            return sorted([*spans, _Span(i, i + 1, held=True)], key=lambda span: span.start)
+    return spans
 
 
 def rewritten_task(view: tuple[Message, ...], shown: tuple[Message, ...], task: Message) -> Message | None:
@@ -132,8 +140,13 @@ def rewritten_task(view: tuple[Message, ...], shown: tuple[Message, ...], task: 
     return found
 
 
-_Mapped = dict[Callable[[Message], Message], Message]
+# None stands for the message itself: a reference to it would keep it alive for ever.
+_Mapped = dict[Callable[[Message], Message], Message | None]
 _MEMO: dict[int, tuple[ReferenceType[Message], _Mapped]] = {}
+
+
+def _forget(memo: dict[int, tuple[ReferenceType[Message], _Mapped]], key: int, _: object) -> None:
+    memo.pop(key, None)
 
 
 def map_message(fn: Callable[[Message], Message], message: Message) -> Message:
@@ -145,14 +158,16 @@ def map_message(fn: Callable[[Message], Message], message: Message) -> Message:
     key = id(message)
     entry = _MEMO.get(key)
     if entry is None or entry[0]() is not message:
-        entry = _MEMO[key] = (ref(message, lambda _: _MEMO.pop(key, None)), {})
-    mapped = entry[1].get(fn)
-    if mapped is None:
+        # Bound now: when the interpreter ends, globals are gone before the last messages are.
+        entry = _MEMO[key] = (ref(message, partial(_forget, _MEMO, key)), {})
+    made = entry[1]
+    if fn not in made:
         mapped = fn(message)
-        if len(entry[1]) >= _MAPPINGS:
-            entry[1].clear()
-        entry[1][fn] = mapped
-    return mapped
+        if len(made) >= _MAPPINGS:
+            made.clear()
+        made[fn] = None if mapped is message else mapped
+        return mapped
+    return made[fn] or message
 
 
 def balance_problem(messages: Sequence[Message]) -> str | None:

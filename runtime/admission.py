@@ -19,13 +19,13 @@ from . import ledger
 from .arguments import decode, validate
 from .chains import NO_FACTS, accept, active, call_chain, call_link, inactive_links
 from .ending import check_failed
-from .errors import IllegalTransition
 from .gathering import NONE, Facts, gather
 from .phases import Effect, Onward, Phase
 from .setup import placeholder
 from .work import Failure, Work
 
 IDLE = RunState()
+BLANK = CallState(run=IDLE)
 NOT_AVAILABLE = "not available"
 
 
@@ -45,6 +45,7 @@ def shape(work: Work, calls: tuple[ToolCall, ...]) -> Effect | Onward:
     if reason is not None:
         raise Failure(reason)
     prepared = {tool.name: tool for tool in work.prepared}
+    retries = work.run.tool_retries
     batch: list[CallState] = []
     for index, asked in enumerate(calls):
         if work.run.stopped is not None:
@@ -60,12 +61,12 @@ def shape(work: Work, calls: tuple[ToolCall, ...]) -> Effect | Onward:
             batch.append(replace(call, outcome=Outcome("validation_error", content, by="runtime")))
             continue
         arguments, problems = decode(asked.arguments)
-        call = CallState(
-            run=IDLE,
+        call = replace(  # of a blank one: all of this is valid already, and the validators cost as much again
+            BLANK,
             asked=asked,
             tool=selected,
             index=index,
-            retry=work.run.tool_retries.get(asked.name, 0),  # type: ignore[arg-type]  # the runtime counts ints
+            retry=retries.get(asked.name, 0),
             max_retries=selected.max_retries,
             arguments=arguments,
             problems=problems or validate_all(work, selected, arguments),
@@ -87,6 +88,11 @@ def validate_all(work: Work, tool: Tool, arguments: FrozenDict[Json]) -> tuple[P
     return rich(arguments) if rich is not None else ()
 
 
+def said(problems: tuple[Problem, ...]) -> str:
+    """Return problems as one line, "" for none."""
+    return "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
+
+
 def _shaped(work: Work, call: CallState) -> CallState:
     """Run the before_tool_execute hooks of one call: repairs while there are problems, the others on valid ones."""
     plan = work.setup.plan.tool(call.name)
@@ -102,38 +108,28 @@ def _shaped(work: Work, call: CallState) -> CallState:
 
 
 def _invalid(call: CallState) -> Outcome:
-    lines = "; ".join(f"{problem.path}: {problem.message}" for problem in call.problems)
-    content = f"The arguments are not valid: {lines}. Call again with arguments that fit the schema."
+    content = f"The arguments are not valid: {said(call.problems)}. Call again with arguments that fit the schema."
     return Outcome("validation_error", content, by="runtime")
 
 
 def _before_chain(work: Work, chain: Chain, call: CallState, *, must_be_valid: bool) -> CallState:
     """Call the links one by one, validating after each. Raises `Failure` for one that makes arguments invalid."""
+
+    def problem(arguments: FrozenDict[Json]) -> str | None:
+        return said(validate_all(work, call.tool, arguments)) or None
+
     inactive = inactive_links(chain, call)
     for link in active(chain.links, inactive, call.id):
         given = call
         after = call_link(link, given)
         if after is given:
+            if work.setup.audit_all:
+                work.write("transition", actor=link.key, call=call.id, index=link.index, hook=link.hook)
             continue
-        call = accept(work, given, after, link, call.id)
+        call = accept(work, given, after, link, call.id, problem if must_be_valid else None)
         work.run = call.run
-        if call.arguments is not given.arguments:
-            problems = validate_all(work, call.tool, call.arguments)
-            if problems and must_be_valid:
-                lines = "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
-                raise Failure(
-                    IllegalTransition(
-                        message=f"{link.key}.{link.hook} made the arguments invalid: {lines}",
-                        key=link.key,
-                        index=link.index,
-                        hook=link.hook,
-                        step=work.run.run_step,
-                        call=call.id,
-                        field="arguments",
-                        legal="arguments that satisfy the tool's schema",
-                    )
-                )
-            call = replace(call, problems=problems)
+        if not must_be_valid and call.arguments is not given.arguments:
+            call = replace(call, problems=validate_all(work, call.tool, call.arguments))
         if work.run.stopped is not None:
             return call
         check_failed(work)
@@ -143,7 +139,7 @@ def _before_chain(work: Work, chain: Chain, call: CallState, *, must_be_valid: b
 def gather_admit(work: Work) -> Effect | None:
     """Gather for all calls that will be judged, at once."""
     points = []
-    for call in _to_judge(work):
+    for call in _to_judge(work) if work.setup.plan.judges else ():
         chain = work.setup.plan.tool(call.name).admit
         if chain.gatherers or chain.conditional:
             points.append((chain, attached(work, call)))
@@ -178,6 +174,9 @@ def stopping_index(work: Work) -> int | None:
 
 def judge(work: Work, facts: Facts = NONE) -> None:
     """Judge the batch in call order; afterwards each call has an outcome, an open approval, or will run."""
+    setup = work.setup
+    if not setup.plan.judges and setup.permissions.allow_all and work.run.stopped is None:
+        return
     batch = list(work.batch)
     earlier: list[CallState] = [call for call in batch[: work.judge_from] if call.will_run]
     stopping = stopping_index(work)
@@ -191,10 +190,11 @@ def judge(work: Work, facts: Facts = NONE) -> None:
             continue
         chain = work.setup.plan.tool(call.name).admit
         if chain.links:
+            before = work.run.stopped
             full = replace(call, run=work.run, earlier=tuple(earlier))
             call = detached(replace(call_chain(work, chain, full, facts.get(call.id, NO_FACTS)), earlier=()))
             check_failed(work)
-            if work.run.stopped is not None:
+            if work.run.stopped is not before:  # a before hook of a later call may have stopped already
                 stopping = i
                 batch[i] = replace(call, outcome=Outcome("not_executed", NOT_RUN_NOTE, by="runtime"))
                 continue

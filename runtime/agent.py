@@ -7,7 +7,7 @@ from typing import Generic, TypeVar, cast
 import anyio
 from attrs import evolve
 
-from ..capabilities.capability import AnyCapability
+from ..capabilities.capability import AnyCapability, state_type
 from ..capabilities.compose import compose
 from ..capabilities.frozen import EMPTY, FrozenDict, Json, freeze_mapping
 from ..capabilities.messages import Content, Message
@@ -22,7 +22,7 @@ from .codec import converter
 from .decisions import Approver, Decision
 from .driver import Driver
 from .ending import pending_messages
-from .errors import run_error
+from .errors import DecisionError, run_error
 from .limits import Limits
 from .log import Log
 from .models import Model, as_model
@@ -35,6 +35,7 @@ from .session import Session
 from .setup import Setup
 from .sinks import Sink
 from .snapshot import read_snapshot, refuse_changed
+from .structuring import has_rich
 from .work import MachineState
 
 Out = TypeVar("Out")
@@ -217,14 +218,16 @@ class Agent(Generic[Out]):
                 raise ValueError(f"the run is of agent {found.setup.name!r}; this is {self.setup.name!r}")
             refuse_changed(FrozenDict(found.setup.prints), self.setup.prints, frozenset(allow_changed))
             if allow_changed:
-                found = evolve(found, setup=self.setup)
+                found = found._replace(setup=self.setup)
             state, log = found, Log.resume(*suspended.log.tails)
         setup = state.setup
         deps = self._deps if deps is None else deps
         check_deps(setup, deps, state.run.context)
         asked = approver if approver is not None else self._approver
         if not decisions and asked is not None:
-            given = await self._port.ask(asked, state.pending, None)
+            given = tuple(await self._port.ask(asked, state.pending, None))
+            if len(given) != len(state.pending):
+                raise DecisionError(f"{len(state.pending)} decisions are wanted, {len(given)} were given")
             decisions = {request.digest: decision for request, decision in zip(state.pending, given, strict=True)}
         moved = machine.resume(state, match(state.pending, decisions), self._port.now())
         return await self._drive(setup, moved, log, deps, approver)
@@ -268,8 +271,11 @@ def with_tools(setup: Setup, capabilities: tuple[AnyCapability, ...], tools: Seq
             texts.append(text)
     placed = place(bundled)
     plan = compose(capabilities, placed)
+    for member in plan.members.values():
+        state_type(type(member))  # a slot whose type cannot be found fails here, not in a run
     names = {item.tool.name for item in placed}
-    for member in (*capabilities, *plan.members.values()):
+    scoped = {id(member): member for item in placed for member in item.members}  # combinators too
+    for member in (*capabilities, *plan.members.values(), *scoped.values()):
         for name in sorted(member.tool_names() - names):
             known = ", ".join(sorted(names)) or "none"
             raise ValueError(f"{member.key} mentions the tool {name!r}, which does not exist; there are: {known}")
@@ -279,6 +285,7 @@ def with_tools(setup: Setup, capabilities: tuple[AnyCapability, ...], tools: Seq
         placed=placed,
         inventory=tuple(item.tool for item in placed),
         by_name=FrozenDict({item.tool.name: item.tool for item in placed}),
+        tool_names=tuple(item.tool.name for item in placed),
         instructions="\n\n".join(texts),
         prints=FrozenDict({key: member.describe().digest for key, member in plan.members.items()}),
         rich=FrozenDict(rich_checks(placed)),
@@ -293,8 +300,8 @@ def rich_checks(placed: Sequence[Placed]) -> dict[str, Callable[[FrozenDict[Json
         if function is None or isinstance(function, SchemaFunction):
             continue
         signature = signature_of(function)
-        rich_problems(signature, EMPTY, converter)
-        found[item.tool.name] = functools.partial(_rich, signature)
+        if has_rich(signature, converter):
+            found[item.tool.name] = functools.partial(_rich, signature)
     return found
 
 

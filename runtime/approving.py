@@ -7,9 +7,9 @@ again right before execution.
 from collections.abc import Mapping, Sequence
 
 from ..capabilities.call_state import CallState
-from ..capabilities.frozen import digest
+from ..capabilities.frozen import digest, same
 from ..capabilities.records import replace
-from ..capabilities.verdict import ALWAYS, Outcome, Verdict
+from ..capabilities.verdict import ALWAYS, UNDECIDED, Outcome
 from .admission import gather_admit, judge, validate_all
 from .decisions import DECISIONS, Answer, ApprovalRequest, Approve, Decision, Deny, Edit
 from .ending import check_failed
@@ -41,7 +41,7 @@ def call_digest(work: Work, call: CallState) -> str:
 
 def needs_person(work: Work, call: CallState) -> bool:
     """Tell whether a call waits for a decision: no outcome, an approval required, and none given that covers it."""
-    if call.outcome is not None or not call.verdict.approval:
+    if call.verdict is UNDECIDED or call.outcome is not None or not call.verdict.approval:
         return False
     if call_digest(work, call) in work.approved:
         return False
@@ -119,19 +119,27 @@ def check_decision(request: ApprovalRequest, decision: object) -> Decision:
     return decision
 
 
-def decided(work: Work, decisions: Sequence[Decision]) -> Effect | Onward:
-    """Apply one decision per pending request. Raises DecisionError before anything is changed."""
+def check_decisions(work: Work, decisions: Sequence[Decision]) -> None:
+    """Raise DecisionError unless there is one decision per pending request, and each fits."""
     if len(decisions) != len(work.pending):
         raise DecisionError(f"{len(work.pending)} decisions are wanted, one per request; {len(decisions)} were given")
     calls = {call.id: call for call in work.batch}
     for request, decision in zip(work.pending, decisions, strict=True):
         check_decision(request, decision)
+        call = calls.get(request.call_id)
+        if call is None or not same(request, request_for(work, call)):
+            raise DecisionError(f"what {request.tool} was to run with is not what was asked about", request.digest)
         if isinstance(decision, Edit):
-            call = calls[request.call_id]
             problems = validate_all(work, call.tool, decision.arguments)
             if problems:
                 lines = "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
                 raise DecisionError(f"the edited arguments of {request.tool} are not valid: {lines}", request.digest)
+
+
+def decided(work: Work, decisions: Sequence[Decision]) -> Effect | Onward:
+    """Apply one decision per pending request. Raises DecisionError before anything is changed."""
+    check_decisions(work, decisions)
+    calls = {call.id: call for call in work.batch}
     edited: list[int] = []
     for request, decision in zip(work.pending, decisions, strict=True):
         call = calls[request.call_id]
@@ -155,7 +163,7 @@ def _apply(work: Work, request: ApprovalRequest, call: CallState, decision: Deci
     if isinstance(decision, Answer):
         return replace(call, outcome=Outcome("answered", decision.content, by=PERSON))
     if isinstance(decision, Edit):
-        call = replace(call, arguments=decision.arguments, verdict=Verdict())
+        call = replace(call, arguments=decision.arguments, verdict=UNDECIDED)
         work.approved |= {call_digest(work, call)}
         return call
     work.approved |= {request.digest}
@@ -167,23 +175,35 @@ def _apply(work: Work, request: ApprovalRequest, call: CallState, decision: Deci
 
 
 def _judge_again(work: Work, start: int) -> Effect | Onward:
-    """Judge the edited call and those after it again: fresh verdicts, fresh facts; standing approvals stay."""
+    """Judge the edited call and those after it again: fresh verdicts, fresh facts; standing approvals stay.
+
+    What a person decided stands, and so does what no judging can change: invalid arguments, a stop.
+    """
     work.judge_from = start
-    work.batch = tuple(
-        replace(call, verdict=Verdict()) if call.index >= start and call.outcome is None else call
-        for call in work.batch
-    )
+    work.batch = tuple(_unjudged(call) if call.index >= start else call for call in work.batch)
     return gather_admit(work) or Onward.JUDGE
+
+
+def _unjudged(call: CallState) -> CallState:
+    if call.outcome is None:
+        return replace(call, verdict=UNDECIDED)
+    if call.outcome.status in {"denied", "answered"} and call.outcome.by != PERSON:
+        return replace(call, verdict=UNDECIDED, outcome=None)
+    return call
 
 
 def approved(work: Work) -> Effect | Onward:
     """Turn approvals into outcomes where the call is answered, and execute the rest."""
     batch: list[CallState] = []
     for call in work.batch:
+        if call.verdict is UNDECIDED:
+            batch.append(call)
+            continue
         answer = call.verdict.answer
         if call.outcome is None and answer is not None:
             call = replace(call, outcome=Outcome("answered", answer.content, by=answer.by or "runtime"))
-        assert call.outcome is not None or not needs_person(work, call), "an undecided call reached execution"
+        if needs_person(work, call):  # no assert: nothing may run unapproved, optimized or not
+            raise AssertionError(f"call {call.id!r} reached execution undecided")
         batch.append(call)
     work.batch = tuple(batch)
     return execute(work)

@@ -4,12 +4,12 @@ For each link: call it, compare, judge, write down. A record that comes back as 
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Chain, Link
-from ..capabilities.frozen import FrozenDict
+from ..capabilities.frozen import FrozenDict, Json
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from .errors import HookFailed, InvalidReturn
@@ -68,6 +68,7 @@ def _holds(link: Link, condition: object, run: RunState) -> bool:
             error,
         ) from error
     if type(verdict) is not bool:
+        discard(verdict)
         raise Failure(
             InvalidReturn(
                 message=f"the condition of {link.key} must return True or False, not {verdict!r:.80}",
@@ -134,11 +135,17 @@ def hook_failed(link: Link, record: RunState | CallState, error: BaseException) 
     )
 
 
+def discard(value: object) -> None:
+    """Close a coroutine that nobody will await, so that nothing warns of it later and elsewhere."""
+    if inspect.iscoroutine(value):
+        value.close()
+
+
 def invalid_return(link: Link, record: RunState | CallState, after: object) -> InvalidReturn:
     """Return the reason of a hook that returned something else than its record."""
     wanted = type(record).__name__
+    discard(after)
     if inspect.iscoroutine(after):
-        after.close()
         what = "a coroutine: a reducer is a plain function"
     elif isinstance(after, type(record)):
         what = f"a subclass of it, {type(after).__name__}"
@@ -154,9 +161,17 @@ def invalid_return(link: Link, record: RunState | CallState, after: object) -> I
     )
 
 
-def accept(work: Work, before: R, after: R, link: Link, call_id: str | None) -> R:
+def accept(
+    work: Work,
+    before: R,
+    after: R,
+    link: Link,
+    call_id: str | None,
+    arguments_problem: "Callable[[FrozenDict[Json]], str | None] | None" = None,
+) -> R:
     """Judge one transition, write it down, and return the record that goes on. Raises `Failure` on a rejection."""
-    edge = Edge(link.key, link.index, link.hook, work.setup.output.problem)
+    setup = work.setup
+    edge = Edge(link.key, link.index, link.hook, setup.output.problem, arguments_problem, setup.plan.members)
     record, transition = check(before, after, edge)
     if transition is None:
         if work.setup.audit_all:
@@ -165,7 +180,7 @@ def accept(work: Work, before: R, after: R, link: Link, call_id: str | None) -> 
     problem = work.write_transition(transition, call_id)
     if problem is not None:
         raise Failure(problem)
-    if link.hook == "before_model_request":
+    if link.hook in {"before_run", "before_model_request"}:  # whose view is examined afterwards
         who = (link.key, link.index, link.hook)
         work.writers = {**work.writers, **dict.fromkeys(transition.changes, who)}
     if record is not before:

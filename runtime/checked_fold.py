@@ -35,16 +35,19 @@ def checked_fold(
     if type(record).__name__ != HOOKS[hook].record:
         raise TypeError(f"{hook} takes a {HOOKS[hook].record}, not {type(record).__name__}")
     if isinstance(record, CallState):
-        plan = compose(capabilities, [Placed(evolve(record.tool, capabilities=()), (), ())]).tool(record.tool.name)
-        chains = {"before_tool_execute": plan.before, "admit_tool_execute": plan.admit, "after_tool_execute": plan.after}
+        composed = compose(capabilities, [Placed(evolve(record.tool, capabilities=()), (), ())])
+        plan = composed.tool(record.tool.name)
+        before = plan.repairs if record.problems else plan.before
+        chains = {"before_tool_execute": before, "admit_tool_execute": plan.admit, "after_tool_execute": plan.after}
         links = chains[hook]
     else:
-        links = compose(capabilities).chains[hook]
+        composed = compose(capabilities)
+        links = composed.chains[hook]
     found: list[Transition] = []
     try:
         for link in active(links.links, inactive_links(links, record), record.id if hook in TOOL_HOOKS else ""):  # type: ignore[union-attr]
             after = call_link(link, record)
-            checked, transition = check(record, after, Edge(link.key, link.index, link.hook))
+            checked, transition = check(record, after, Edge(link.key, link.index, link.hook, members=composed.members))
             if transition is None:
                 continue
             found.append(transition)

@@ -15,10 +15,12 @@ from ..capabilities.json_schema import path_text
 from ..capabilities.messages import MESSAGES, PARTS, Message, Part
 from ..capabilities.run_parts import NamedModel
 from ..capabilities.tools import Tool
+from .codec_containers import register_containers
 from .codec_errors import codec_error, problems, written
+from .codec_records import Codec, is_record, record_reader, record_writer
 from .codec_states import Known, register_states
 from .codec_types import register_types
-from .codec_unions import Codec, is_record, record_reader, record_writer, register_union, register_unions
+from .codec_unions import register_union, register_unions
 from .decisions import DECISIONS, Decision
 from .errors import FAMILIES, CodecError, Reason
 from .problems import Path
@@ -67,12 +69,13 @@ def make_converter(
     codec.register_unstructure_hook_factory(is_record, lambda t: record_writer(codec, t))
     register_unions(codec)
     register_types(codec)
+    register_containers(codec)
     register_union(codec, Part, PARTS)
     register_union(codec, Message, MESSAGES)
     register_union(codec, Decision, DECISIONS)
     register_union(codec, Reason, FAMILIES)
     known = Known(
-        tools=tools or {}, slot_types=slot_types or {}, models=models or {}, output_type=output_type
+        tools=tools or {}, slot_types={} if slot_types is None else slot_types, models=models or {}, output_type=output_type
     )
     register_states(codec, known)
     return codec

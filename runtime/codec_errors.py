@@ -92,5 +92,5 @@ def _without_path(error: FreezeError | CodecError) -> str:
 
 
 def _said(error: BaseException) -> str:
-    text = str(error) or "cannot be read"
+    text = " ".join(str(error).split()) or "cannot be read"
     return text if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: {text}"

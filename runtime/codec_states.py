@@ -14,8 +14,8 @@ from ..capabilities.run_parts import NamedModel
 from ..capabilities.state import RunState
 from ..capabilities.tools import Tool
 from .codec_errors import each, written
+from .codec_records import Codec, record_reader, record_writer
 from .codec_tools import tool_reader, write_tool
-from .codec_unions import Codec, record_reader, record_writer
 
 
 @frozen(kw_only=True)

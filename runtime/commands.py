@@ -3,6 +3,7 @@
 Exit codes: 0 all is well, 1 a check failed, 2 a wrong call.
 """
 
+import functools
 import json
 import os
 import sys
@@ -45,13 +46,14 @@ def log() -> None:
 
 @log.command()
 @click.argument("file", type=_FILE)
-def show(file: Path) -> None:
+@click.option("--brief", is_flag=True, help="Leave out what happens in every step.")
+def show(file: Path, brief: bool) -> None:  # noqa: FBT001  # click gives every option by its name
     """Print the timeline of FILE: per step and call, who changed what, what was restored or refused.
 
     The records before a broken one are shown, and the break is named; the chains are for `verify` to check.
     """
     found, problem = scan_log(file)
-    click.echo(timeline(found), nl=False)
+    click.echo(timeline(found, brief=brief), nl=False)
     if problem is not None:
         _fail(f"{file}: {problem}")
 
@@ -89,18 +91,26 @@ def _open_runs(found: Log) -> str:
 
 @capfold.command()
 @click.option("--model", metavar="openai:NAME", help="A real model; without it, a script plays the model.")
-@click.option("--yes", "decision", flag_value="yes", help="Approve what is asked.")
-@click.option("--no", "decision", flag_value="no", help="Deny what is asked.")
+@click.option("--yes", "decision", flag_value="yes", help="Approve what is asked, without asking.")
+@click.option("--no", "decision", flag_value="no", help="Deny what is asked, without asking.")
 @click.option(
-    "--folder", type=click.Path(file_okay=False, path_type=Path), help="Where to put files and logs."
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A new folder for files and logs; else a temporary one.",
 )
 def demo(model: str | None, decision: Literal["yes", "no"] | None, folder: Path | None) -> None:
     """A person approved 10; what ran? A payments desk, then the same with two bad capabilities."""
-    from .demo import run_demo  # noqa: PLC0415  # no other command needs it
+    from .demo import DemoError, run_demo  # noqa: PLC0415  # no other command needs it
 
-    sys.exit(run_demo(model, decision, folder, click.echo))
+    # click takes colors out where there is no terminal; NO_COLOR is the wish to have none there either.
+    color = False if os.environ.get("NO_COLOR") else None
+    try:
+        code = run_demo(model, decision, folder, functools.partial(click.echo, color=color))
+    except DemoError as error:
+        _fail(f"capfold demo: {error}", 2)
+    sys.exit(code)
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = 1) -> NoReturn:
     click.echo(message, err=True)
-    sys.exit(1)
+    sys.exit(code)

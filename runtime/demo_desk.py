@@ -66,8 +66,6 @@ class Desk:
         return tuple((invoice, amount) for invoice, amount in rows if invoice not in before)
 
 
-
-
 @tool(read_only=True)
 def list_invoices(desk: Annotated[Desk, FromDeps("desk")]) -> str:
     """List the numbers of all invoices in the folder, paid or not."""
@@ -82,16 +80,18 @@ def read_invoice(number: str, desk: Annotated[Desk, FromDeps("desk")]) -> str:
 
 @tool(read_only=True)
 def search_ledger(text: str, desk: Annotated[Desk, FromDeps("desk")]) -> str:
-    """Search the ledger of payments by a part of invoice number or payee; an empty text finds all payments."""
+    """Search the ledger by a part of invoice number or payee; an empty text finds all payments."""
     with closing(sqlite3.connect(desk.ledger)) as db:
         query = "SELECT invoice, payee, account, amount FROM payments WHERE instr(invoice || ' ' || payee, ?)"
         rows = db.execute(query, (text,)).fetchall()
-    return "\n".join(f"{row[0]}: paid {row[3]} EUR to {row[1]}, account {row[2]}" for row in rows) or "nothing"
+    return (
+        "\n".join(f"{row[0]}: paid {row[3]} EUR to {row[1]}, account {row[2]}" for row in rows) or "nothing"
+    )
 
 
 @tool(destructive=True)
 def pay(invoice: str, amount: int, desk: Annotated[Desk, FromDeps("desk")]) -> str:
-    """Pay an invoice: its number, and the amount in whole EUR. Payee and account are read from the invoice."""
+    """Pay an invoice, named by its number, in whole EUR. Payee and account are read from the invoice."""
     found = dict(re.findall(r"^(\w+) +(.+)$", desk.invoice(invoice), re.MULTILINE))
     try:
         with closing(sqlite3.connect(desk.ledger)) as db, db:

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import anyio
 
+from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from . import machine
-from .approving import check_decision
+from .approving import check_decisions
 from .decisions import Approver
 from .entries import Entry
-from .errors import DecisionError, SinkFailed
+from .errors import SinkFailed
 from .gather_effect import gather_facts
 from .ledger import exceeded
 from .log import Log
@@ -40,7 +41,7 @@ from .run_onion import enclose
 from .session import Session
 from .sinks import Sink
 from .tool_onion import run_tools
-from .work import MachineState
+from .work import MachineState, Work
 
 CLOSING_SECONDS = 2.0
 End = Finish | Suspend
@@ -75,8 +76,14 @@ class Driver:
         while not isinstance(effect, Finish | Suspend):
             if isinstance(effect, Enter):
                 return await self.inside_wrappers(effect)
-            effect = await self.go_on(effect)
+            # A run that ended before its wrappers were entered has nobody to leave.
+            effect = await self.left() if isinstance(effect, Leave) else await self.go_on(effect)
         return effect
+
+    async def left(self) -> Effect:
+        """Feed that all wrappers are left, and changed nothing."""
+        assert self.state is not None
+        return await self.feed(Left(self.session.port.now(), self.state.run))
 
     async def go_on(self, effect: Effect) -> Effect:
         """Perform one effect and feed what became of it; the deadline of the run cuts it short."""
@@ -103,7 +110,8 @@ class Driver:
     async def take(self, moved: machine.Moved) -> Effect:
         """Take over a move of the machine and flush its entries; a sink that fails ends the run."""
         self.state, effect, entries = moved
-        self.log.append(entries)
+        if entries:
+            self.log.append(entries)
         if self.sinks:
             problem = await self.flush()
             if problem is not None:
@@ -113,17 +121,17 @@ class Driver:
     async def flush(self) -> Broken | None:
         """Write all new records to every sink; one that fails is dropped, and ends the run unless best-effort."""
         problem: Broken | None = None
-        records = self.log.encoded_since(self.written)
-        self.written += len(records)
-        for sink in list(self.sinks):
-            try:
-                await sink.write(records)
-            except Exception as error:
-                self.sinks.remove(sink)
-                message = f"{sink!r} could not write the log: {type(error).__name__}: {error}"
-                self.log.append([self.sink_note(message)])
-                if not sink.best_effort and problem is None:
-                    problem = Broken(SinkFailed(message=message), error)
+        while records := self.log.encoded_since(self.written):  # again for the note of a sink that failed
+            self.written += len(records)
+            for sink in list(self.sinks):
+                try:
+                    await sink.write(records)
+                except Exception as error:
+                    self.sinks.remove(sink)
+                    message = f"{sink!r} could not write the log: {type(error).__name__}: {error}"
+                    self.log.append([self.sink_note(message)])
+                    if not sink.best_effort and problem is None:
+                        problem = Broken(SinkFailed(message=message), error)
         return problem
 
     def sink_note(self, message: str) -> Entry:
@@ -135,13 +143,22 @@ class Driver:
     async def cut_short(self, broken: Broken | None) -> Effect:
         """End the run where it stands: what ran is on record, what may have run is unknown."""
         assert self.state is not None
-        if self.state.phase in (Phase.ENDED, Phase.SUSPENDED):
-            if broken is None:
+        if self.state.phase is Phase.ENDED:
+            if broken is None or self.state.reason is not None:
                 return self.state.effect  # type: ignore[return-value]  # an ended run has its last effect
-            return Finish(self.state.run, broken.reason, broken.cause)
-        results = tuple(self.session.results.values()) if self.state.phase is Phase.EXECUTING else ()
-        started = frozenset(self.session.started) if self.state.phase is Phase.EXECUTING else frozenset[str]()
-        return await self.feed(Interrupted(self.session.port.now(), broken, results, started))
+            return await self.unwritten(broken)
+        results = self.session.so_far() if self.state.phase is Phase.EXECUTING else ()
+        return await self.feed(Interrupted(self.session.port.now(), broken, results))
+
+    async def unwritten(self, broken: Broken) -> Finish:
+        """Fail a run whose end could not be written down; the log that is left says so."""
+        assert self.state is not None
+        run = replace(self.state.run, status="failed", output=None)
+        facts = {"status": run.status, "reason": broken.reason}
+        now = self.session.port.now()
+        self.log.append([Entry("run_ended", run.run_id, run.run_step, now, facts=facts)])
+        await self.flush()
+        return Finish(run, broken.reason, broken.cause)
 
     # --- effects
 
@@ -166,11 +183,30 @@ class Driver:
 
         run, entries, broken = await enclose(self.session, effect, steps, abort)
         if end:
-            self.log.append(entries)
-            return end[-1]
+            return await self.held(end[-1], run, entries, broken)
         last = await self.feed(Left(self.session.port.now(), run, entries, broken))
         assert isinstance(last, Finish)
         return last
+
+    async def held(self, end: End, run: RunState, entries: tuple[Entry, ...], broken: Broken | None) -> End:
+        """Take over what wrap_run did around a run that is suspended, or that a sink ended before.
+
+        What it latched on a suspended run counts once that is resumed; a wrapper that broke ends it now.
+        """
+        assert self.state is not None
+        self.log.append(entries)
+        problem = await self.flush() if self.sinks else None
+        if isinstance(end, Finish):
+            return end
+        self.state = replace(self.state, run=run)
+        broken = broken or problem
+        if broken is None:
+            return end
+        effect = await self.cut_short(broken)
+        if isinstance(effect, Leave):
+            effect = await self.left()
+        assert isinstance(effect, Finish)
+        return effect
 
     async def request(self, effect: RequestModel) -> Event:
         """Send the model request."""
@@ -192,18 +228,13 @@ class Driver:
         timeouts = [request.timeout for request in effect.requests if request.timeout is not None]
         try:
             decisions = tuple(await port.ask(self.approver, effect.requests, min(timeouts, default=None)))
-            if len(decisions) != len(effect.requests):
-                raise DecisionError(f"{len(effect.requests)} decisions are wanted, {len(decisions)} were given")
-            for request, decision in zip(effect.requests, decisions, strict=True):
-                check_decision(request, decision)
             assert self.state is not None
-            event = Decided(port.now(), decisions)
-            machine.feed(self.state, event)  # pure: an edit that does not fit is refused before it counts
+            check_decisions(Work(self.state, port.now()), decisions)  # one that does not fit counts as none
         except TimeoutError:
             return Undecided(port.now(), "the approver did not answer in time")
         except Exception as error:
             return Undecided(port.now(), f"the approver raised {type(error).__name__}: {error}")
-        return event
+        return Decided(port.now(), decisions)
 
 
 PERFORM: Mapping[type, Callable[[Driver, Effect], Awaitable[Event]]] = {

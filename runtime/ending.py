@@ -103,7 +103,12 @@ def blocked(work: Work) -> Blocked:
 def finish(work: Work, status: RunStatus, output: object = None) -> Effect:
     """Run the after_run point for a run that completed or stopped."""
     work.run = replace(work.run, output=stop_output(work, work.run.stopped) if status == "stopped" else output)
-    return gather_run(work, "after_run", Phase.FINISHING) or after_facts(work)
+    try:
+        gathering = gather_run(work, "after_run", Phase.FINISHING)
+    except Failure:
+        work.run = withhold_reply(work.run)
+        raise
+    return gathering or after_facts(work)
 
 
 def stop_output(work: Work, stopped: Stop | None) -> object:
@@ -114,7 +119,11 @@ def stop_output(work: Work, stopped: Stop | None) -> object:
 def after_facts(work: Work, facts: Facts = NONE) -> Effect:
     """Run the after_run chain and leave."""
     was_stopped = work.run.stopped
-    call_chain(work, work.setup.plan.chains["after_run"], work.run, facts.get("", NO_FACTS))
+    try:
+        call_chain(work, work.setup.plan.chains["after_run"], work.run, facts.get("", NO_FACTS))
+    except Failure:
+        work.run = withhold_reply(work.run)  # a hook that should have seen it failed
+        raise
     return settle_latches(work, was_stopped)
 
 
@@ -137,7 +146,8 @@ def withhold_reply(run: RunState) -> RunState:
 
 def leave(work: Work, status: RunStatus) -> Effect:
     """Set the final status and let wrap_run come out."""
-    work.run = replace(work.run, status=status, response=None, request_messages=None)
+    # A chain that broke off left the facts of one capability, which are no other's to read.
+    work.run = replace(work.run, status=status, response=None, request_messages=None, facts=NO_FACTS)
     if work.setup.plan.chains["wrap_run"].links and status != "cancelled":
         work.phase = Phase.LEAVING
         return Leave(work.run)

@@ -4,7 +4,7 @@ Making an entry costs one object; encoding and hashing it is the log's business,
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from attrs import frozen
 
@@ -70,8 +70,7 @@ Change: TypeAlias = FromTo | Added | Items | Projected
 NOTHING: Mapping[str, object] = {}
 
 
-@frozen(eq=False)
-class Entry:
+class Entry(NamedTuple):  # six of these a step: a named tuple is made in 0.3 us, a frozen attrs class in 0.9
     """One hook call or event. `at`: UTC seconds. `actor`: a capability's key, or runtime, model, tool, person.
 
     `restored`: field -> (tried, kept). `rejected`: field -> (tried, what would have been legal).

@@ -6,9 +6,9 @@ from ..capabilities.call_state import CallState
 from ..capabilities.frozen import EMPTY, FreezeError, FrozenDict, Json, freeze
 from ..capabilities.messages import AssistantMessage, Message, Usage, as_messages
 from ..capabilities.state import NamedModel, RunState
-from .chains import hook_failed, run_of
-from .errors import InvalidReturn, Reason, RunError
-from .models import ModelError, ModelRequest
+from .chains import discard, hook_failed, run_of
+from .errors import InvalidReturn, Reason
+from .models import ModelRequest
 from .phases import Broken, Gather, GatherJob, Gathered
 from .session import Account, Session
 from collections.abc import Sequence
@@ -73,18 +73,13 @@ async def gather_facts(session: Session, effect: Gather) -> Gathered:
             reason = hook_failed(job.link, job.record, TimeoutError(f"no fact within {effect.timeout} seconds"))
             broken[i] = (reason, error)
             return
-        except RunError as error:
-            broken[i] = (error.reason, error)
-            return
-        except ModelError as error:
-            broken[i] = (hook_failed(job.link, job.record, error), error)
-            return
-        except Exception as error:
+        except Exception as error:  # a limit of this run is kept in the account, whatever the gatherer makes of it
             broken[i] = (hook_failed(job.link, job.record, error), error)
             return
         try:
             facts[i] = freeze(found)
         except FreezeError as error:
+            discard(found)
             broken[i] = (_not_json(job, error), error)
 
     steps = [functools.partial(one, i, job) for i, job in enumerate(effect.jobs)]

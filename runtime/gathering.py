@@ -17,12 +17,14 @@ from .work import Failure, Work
 # Call id ("" for a run point) -> key -> fact.
 Facts: TypeAlias = Mapping[str, FrozenDict[object]]
 NONE: Facts = {}
+NOTHING_OFF: frozenset[tuple[str, str]] = frozenset()
 
 
 def gather_run(work: Work, hook: str, phase: Phase) -> Effect | None:
     """Choose the active links of a run point; return the effect that gathers for it, or None."""
     chain = work.setup.plan.chains[hook]
-    if not chain:
+    if not chain.gatherers and not chain.conditional:
+        work.inactive = NOTHING_OFF
         return None
     return gather(work, hook, [(chain, work.run)], phase)
 

@@ -11,7 +11,8 @@ from typing import TypeAlias
 from attrs import evolve, frozen
 
 from ..capabilities.call_state import CallState
-from ..capabilities.frozen import EMPTY, FrozenDict, same
+from ..capabilities.capability import AnyCapability, state_type
+from ..capabilities.frozen import EMPTY, FrozenDict, Json, same
 from ..capabilities.messages import AssistantMessage, Message, SystemMessage, ToolCall, UserMessage
 from ..capabilities.owners import RULES, Owner
 from ..capabilities.state import Fail, RunState, Stop
@@ -29,13 +30,16 @@ Guard: TypeAlias = "Callable[[str, object, object, RunState | CallState, Edge], 
 class Edge:
     """Where a record is checked: which hook of which capability, and what the run allows there.
 
-    `output_problem` says why a value does not satisfy the output type, or None.
+    `output_problem` says why a value does not satisfy the output type, or None; `arguments_problem` likewise
+    of arguments and the tool's schema. `members`: the capabilities by key, whose slots have types.
     """
 
     key: str
     index: int
     hook: str
     output_problem: Callable[[object], str | None] | None = None
+    arguments_problem: Callable[[FrozenDict[Json]], str | None] | None = None
+    members: Mapping[str, AnyCapability] = EMPTY  # type: ignore[assignment]  # an empty mapping of any type
 
 
 def _legal(value: object, undone: Undone = EMPTY) -> Judged:
@@ -151,11 +155,14 @@ def _response(name: str, old: object, new: object, before: RunState | CallState,
         return _illegal(f"response is an AssistantMessage, not {_kind(new)}", new)
     if not isinstance(old, AssistantMessage) or edge.hook == "wrap_model_request":
         return _legal(new)
-    kept = {call.id: call for call in old.tool_calls}
+    kept = {call.id: call for call in old.tool_calls if call.id}
+    unnamed = [call for call in old.tool_calls if not call.id]  # added by earlier hooks; ids are made at the end
     calls: list[ToolCall] = []
     seen: set[str] = set()
     for call in new.tool_calls:
-        given = kept.get(call.id)
+        given = kept.get(call.id) or next((one for one in unnamed if same(one, call)), None)
+        if given is not None and not call.id:
+            unnamed.remove(given)
         if given is None:
             calls.append(call if call.origin == edge.key else evolve(call, origin=edge.key))
         elif not same(call, given):
@@ -189,7 +196,8 @@ def _slots(name: str, old: object, new: object, before: RunState | CallState, ed
             return _illegal(f"slot {key!r} belongs to another capability", new)
         if key not in new:
             return _illegal("a slot is set, not removed", new)
-        problem = slot_problem(new[key])
+        owner = edge.members.get(key)
+        problem = slot_problem(new[key], None if owner is None else state_type(type(owner)))
         if problem is not None:
             return _illegal(problem, new)
     return _legal(new)
@@ -201,7 +209,13 @@ def _output(name: str, old: object, new: object, before: RunState | CallState, e
 
 
 def _arguments(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
-    return _legal(new) if type(new) is FrozenDict else _illegal(f"{name} is a frozen mapping: use with_arguments", new)
+    if type(new) is not FrozenDict:
+        return _illegal(f"{name} is a frozen mapping: use with_arguments", new)
+    if name == "arguments" and edge.arguments_problem is not None:
+        problem = edge.arguments_problem(new)
+        if problem is not None:
+            return _illegal(f"arguments must satisfy the tool's schema: {problem}", new)
+    return _legal(new)
 
 
 def _verdict(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:

@@ -15,7 +15,9 @@ from ..capabilities.call_state import CallState
 from ..capabilities.frozen import thaw
 from ..capabilities.injected import ModelRetry, ToolContext, ToolFailed
 from ..capabilities.messages import PARTS, Content, TextPart
+from ..capabilities.records import replace
 from ..capabilities.signatures import Signature, signature_of
+from ..capabilities.state import RunState
 from ..capabilities.tools import SchemaFunction, Tool, is_idempotent
 from ..capabilities.verdict import Failure, Outcome
 from .arguments import inject, structure
@@ -24,6 +26,7 @@ from .errors import CodecError
 from ..capabilities.injected import InjectionError
 
 MAX_MESSAGE = 500
+SUCCEEDED = Outcome("succeeded")
 # A model has no use for the folders of the machine, and a log reader may not be meant to know them.
 _FOLDERS = re.compile(r"(?<![\w:/.])(?:/[\w.@+ -]+?)+/(?=[\w.@+-]+)|\b[A-Za-z]:\\(?:[^\\\s'\"]+\\)+")
 
@@ -32,11 +35,11 @@ class NotPortable(Exception):
     """A result that cannot be written as a message."""
 
 
-async def run_body(call: CallState, context: ToolContext, max_result_bytes: int) -> Outcome:
-    """Call the tool's function once and return the outcome; `context.attempt` counts its attempts."""
-    tool, attempts = call.tool, context.attempt
+async def run_body(call: CallState, run: RunState, deps: object, attempts: int, max_result_bytes: int) -> Outcome:
+    """Call the tool's function once and return the outcome; this is the `attempts`th time."""
+    tool = call.tool
     try:
-        body = _bind(tool, call, context)
+        body = _bind(tool, call, functools.partial(context_of, call, run, deps, attempts))
     except InjectionError as error:
         # Before the body: nothing happened, and no other arguments would help the model.
         return Outcome("failed", f"{error}", error=failure_of(error), attempts=attempts - 1, by="runtime")
@@ -61,21 +64,34 @@ async def run_body(call: CallState, context: ToolContext, max_result_bytes: int)
         return Outcome(
             "unknown", content, error=Failure("NotPortable", str(error)), attempts=attempts, by="runtime"
         )
-    return Outcome("succeeded", content, attempts=attempts)
+    return replace(SUCCEEDED, content=content, attempts=attempts)  # a copy: all of it is valid already
 
 
-def _bind(tool: Tool, call: CallState, context: ToolContext) -> Callable[[], Awaitable[object]]:
+def context_of(call: CallState, run: RunState, deps: object, attempt: int) -> ToolContext:
+    """Return what a tool may learn about its call."""
+    return ToolContext(
+        deps=deps,
+        context=run.context,
+        run_id=run.run_id,
+        step=run.run_step,
+        call_id=call.id,
+        attempt=attempt,
+        idempotency_key=f"{run.run_id}:{run.run_step}:{call.id}",
+    )
+
+
+def _bind(tool: Tool, call: CallState, context: Callable[[], ToolContext]) -> Callable[[], Awaitable[object]]:
     function = tool.function
     if function is None:
         raise InjectionError(f"tool {tool.name!r} has no function: only a port that runs tools elsewhere can execute it")
     if isinstance(function, SchemaFunction):
         plain = thaw(call.arguments)
         assert isinstance(plain, dict)
-        return functools.partial(function.call, plain, context)
+        return functools.partial(function.call, plain, context())
     signature = signature_of(function)
     keywords = structure(signature, call.arguments, converter)
     if signature_injects(signature):
-        keywords |= inject(signature, context, call.injected, converter)
+        keywords |= inject(signature, context(), call.injected, converter)
     if signature.is_async:
         return functools.partial(function, **keywords)  # type: ignore[arg-type]  # an async function
     return functools.partial(

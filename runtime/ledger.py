@@ -3,25 +3,24 @@
 The numbers are the run state's RUNTIME fields, which no hook can change, so they are the account.
 """
 
+from collections.abc import Sequence
+
 from ..capabilities.state import RunState
 from .errors import LimitExceeded, Reason, UsageUnknown
 from .limits import Limits
 
-TOKEN_LIMITS = ("input_tokens", "output_tokens", "total_tokens")
-
-
-def before_step(run: RunState, limits: Limits, started: float, now: float) -> Reason | None:
-    """Say which limit forbids another step, or None."""
+def before_step(
+    run: RunState, limits: Limits, token_limits: tuple[str, ...], started: float, now: float
+) -> Reason | None:
+    """Say which limit forbids another step, or None; `token_limits` names those on tokens that are set."""
     if run.run_step >= run.max_steps:
         return exceeded("max_steps", run.run_step, run.max_steps, run.run_step)
     if limits.deadline is not None and now - started >= limits.deadline:
         return exceeded("deadline", round(now - started, 3), limits.deadline, run.run_step)
     if limits.requests is not None and run.requests >= limits.requests:
         return exceeded("requests", run.requests, limits.requests, run.run_step)
-    for name in TOKEN_LIMITS:
+    for name in token_limits:
         allowed = getattr(limits, name)
-        if allowed is None:
-            continue
         used = run.usage.total if name == "total_tokens" else getattr(run.usage, name)
         if used is None:
             return UsageUnknown(
@@ -30,11 +29,6 @@ def before_step(run: RunState, limits: Limits, started: float, now: float) -> Re
         if used >= allowed:
             return exceeded(name, used, allowed, run.run_step)
     return None
-
-
-def limited_tokens(limits: Limits) -> str | None:
-    """Return the name of a token limit that is set, or None."""
-    return next((name for name in TOKEN_LIMITS if getattr(limits, name) is not None), None)
 
 
 def left(allowed: int | None, used: int) -> int | None:
@@ -49,14 +43,16 @@ def before_batch(run: RunState, limits: Limits, calls: int) -> Reason | None:
     return None
 
 
-def shares(remaining: int | None, takers: tuple[bool, ...]) -> tuple[int | None, ...]:
+def shares(remaining: int | None, takers: Sequence[bool]) -> tuple[int | None, ...]:
     """Split what is left among the calls that may run their body again: left // n each, the rest one by one.
 
     A call that takes none gets 0. So who gets the last unit is decided before anything runs.
     """
+    if remaining is None:
+        return (None,) * len(takers)
     n = sum(takers)
-    if remaining is None or n == 0:
-        return tuple(None if remaining is None else 0 for _ in takers)
+    if n == 0:
+        return (0,) * len(takers)
     each, rest = divmod(remaining, n)
     split: list[int | None] = []
     for taker in takers:

@@ -24,6 +24,10 @@ def _at_least_one(instance: object, attribute: object, value: object) -> None:
         raise ValueError(f"Limits.{name} must be None or an integer of at least 1, not {value!r}")
 
 
+# The limits on tokens, by name.
+TOKEN_LIMITS = ("input_tokens", "output_tokens", "total_tokens")
+
+
 @frozen(kw_only=True)
 class Limits:
     """The bounds of a run. None = no bound. Times in seconds, `max_result_bytes` of a result as sent."""

@@ -23,6 +23,8 @@ from .seals import Sealer, key_bytes, next_seal, parse_line, unsealed
 
 # A run is whole when its last record is one of these: it has ended, or waits, suspended, to be resumed.
 ENDS = frozenset({"run_ended", "run_suspended"})
+# What may still follow: that a sink failed, and what wrap_run did on its way out of a suspended run.
+AFTER_END = frozenset({"note", "transition", "restored", "rejected"})
 
 
 @frozen
@@ -114,7 +116,7 @@ class Log(Sequence[AuditRecord]):
     @property
     def complete(self) -> bool:
         """Whether every run in it has ended, or waits suspended; False for an empty log."""
-        last = {record.run: record.kind for record in self}
+        last = {record.run: record.kind for record in self if record.kind not in AFTER_END}
         return bool(last) and ENDS.issuperset(last.values())
 
     def to_jsonl(self, *, key: bytes | Secret | None = None) -> str:

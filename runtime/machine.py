@@ -15,7 +15,18 @@ from ..capabilities.state import RunState
 from ..capabilities.views import view_problem
 from .approving import decided, judged, suspend
 from .decisions import Decision
-from .ending import after_facts, close, end, fail, interrupt, leave, settle_latches
+from .ending import (
+    after_facts,
+    check_failed,
+    close,
+    end,
+    fail,
+    finish,
+    interrupt,
+    leave,
+    settle_latches,
+    withhold_reply,
+)
 from .entries import Entry
 from .gathering import Facts, book
 from .phases import (
@@ -36,7 +47,7 @@ from .phases import (
     Resumed,
     Undecided,
 )
-from .responding import effective, responded
+from .responding import effective, enter_unseen, responded
 from .settling import executed, settled, take_results
 from .setup import Setup
 from .stepping import begin, gathered, started, step
@@ -160,9 +171,13 @@ def _enter(work: Work) -> Effect | Onward:
 def _entered(work: Work, event: Entered) -> Effect | Onward:
     work.run = event.run
     work.entries.extend(event.entries)
-    if work.pending:
-        return decided(work, work.resumed)
-    return begin(work)
+    if not work.pending:
+        return begin(work)
+    check_failed(work)
+    if work.run.stopped is not None:
+        close(work)
+        return finish(work, "stopped")
+    return decided(work, work.resumed)
 
 
 _AFTER_FACTS: Mapping[Phase, Callable[[Work, Facts], Effect | Onward]] = {
@@ -176,7 +191,20 @@ _AFTER_FACTS: Mapping[Phase, Callable[[Work, Facts], Effect | Onward]] = {
 
 
 def _gathered(work: Work, event: Gathered) -> Effect | Onward:
-    return _AFTER_FACTS[work.phase](work, book(work, event))
+    try:
+        facts = book(work, event)
+    except Failure:
+        _withhold_unseen(work)
+        raise
+    return _AFTER_FACTS[work.phase](work, facts)
+
+
+def _withhold_unseen(work: Work) -> None:
+    """Withhold the text of a response whose after hooks waited for facts that did not come."""
+    if work.phase is Phase.RESPONDING:
+        enter_unseen(work)
+    elif work.phase is Phase.FINISHING:
+        work.run = withhold_reply(work.run)
 
 
 def _decided(work: Work, event: Decided) -> Effect | Onward:
@@ -224,6 +252,7 @@ def _interrupted(work: Work, event: Interrupted) -> Effect:
     """Close the history of a run that was cut short: what ran is on record, what may have run is unknown."""
     if event.results:
         take_results(work, event.results)
+    _withhold_unseen(work)
     interrupt(work, event.started)
     if event.broken is not None:
         return fail(work, event.broken.reason, event.broken.cause, leaving=work.phase is Phase.LEAVING)

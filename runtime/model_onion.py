@@ -1,15 +1,25 @@
 """One model request through its wrappers."""
 
+from typing import cast
+
 from ..capabilities.compose import Link
-from ..capabilities.messages import AssistantMessage, Usage
+from ..capabilities.messages import AssistantMessage
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from ..capabilities.views import view_problem
 from .chains import active, hook_failed, inactive_links
-from .errors import IllegalTransition, InvalidResponse, InvalidReturn, InvalidView, ModelFailed, RunError
-from .models import ModelError
+from .errors import (
+    IllegalTransition,
+    InvalidResponse,
+    InvalidReturn,
+    InvalidView,
+    ModelFailed,
+    RunError,
+    run_error,
+)
+from .models import Model, ModelError, ModelRequest
 from .onion import Next, Ring, latched
-from .phases import RequestModel, Responded
+from .phases import Broken, RequestModel, Responded
 from .session import Account, Session
 from .stepping import request_of
 from .work import Failure
@@ -20,25 +30,45 @@ HOOK = "wrap_model_request"
 async def request_model(session: Session, effect: RequestModel) -> Responded:
     """Send the request through its wrappers; never raises but for cancellation."""
     chain = session.setup.plan.chains[HOOK]
-    ring = ModelRing(session, effect)
+    account = Account(session, effect.run, effect.requests_left)
+    if not chain.links:
+        return await _unwrapped(session, effect, account)
+    ring = ModelRing(session, effect, account)
     response: AssistantMessage | None = None
     run = effect.run
     try:
-        if chain.links:
-            links = active(chain.links, inactive_links(chain, effect.run), "")
-            run = await ring.layer(links, 0, effect.run)
-            response = run.response if run.response is not effect.run.response else None
-        else:
-            response = await ring.send(effect.run)
+        links = active(chain.links, inactive_links(chain, effect.run), "")
+        run = await ring.layer(links, 0, effect.run)
+        response = run.response if run.response is not effect.run.response else None
     except ModelError as error:
         ring.fail(model_failed(error, run), error)
     except Failure as failure:
         ring.fail(failure.reason, failure.cause)
-    except RunError:
-        run = effect.run  # what broke is kept in the ring or the account
-    broken = ring.account.broken or ring.broken
+    except RunError as error:
+        ring.fail(error.reason, error.__cause__)
+    broken = account.broken or ring.broken
     return Responded(
-        session.port.now(), run, response, ring.account.charged, tuple(ring.usages), tuple(ring.entries), broken
+        session.port.now(), run, response, account.charged, tuple(account.usages), tuple(ring.entries), broken
+    )
+
+
+async def _unwrapped(session: Session, effect: RequestModel, account: Account) -> Responded:
+    """Send the request without the ring that nobody stands in."""
+    response: AssistantMessage | None = None
+    broken: Broken | None = None
+    try:
+        response = await send(session, effect.run, effect.request, account, effect.timeout)
+    except ModelError as error:
+        broken = Broken(model_failed(error, effect.run), error)
+    except RunError as error:
+        broken = Broken(error.reason, error.__cause__)
+    return Responded(
+        session.port.now(),
+        effect.run,
+        response,
+        account.charged,
+        tuple(account.usages),
+        broken=account.broken or broken,
     )
 
 
@@ -54,14 +84,13 @@ def model_failed(error: ModelError, run: RunState) -> ModelFailed:
 
 
 class ModelRing(Ring):
-    """The wrappers around one request, the account it is charged to, and the usage of what came back."""
+    """The wrappers around one request, and the account it is charged to."""
 
-    def __init__(self, session: Session, effect: RequestModel) -> None:
-        """Open the account."""
+    def __init__(self, session: Session, effect: RequestModel, account: Account) -> None:
+        """Charge `account`."""
         super().__init__(session, effect.run)
         self.effect = effect
-        self.account = Account(session, effect.run, effect.requests_left)
-        self.usages: list[Usage | None] = []
+        self.account = account
 
     async def layer(self, links: tuple[Link, ...], i: int, run: RunState) -> RunState:
         """Run wrapper `i` and what is inside it."""
@@ -82,13 +111,15 @@ class ModelRing(Ring):
             return inner
 
         try:
-            after = await link.call(Next(self.session, inward, self.key(link)), run)
+            after = await self.enter(link, Next(self.session, inward, self.key(link)), run)
         except ModelError as error:
             if error in failed:
                 raise
             raise self.fail(hook_failed(link, run, error), error) from error
-        except RunError:
-            raise  # what broke is kept in the ring or the account
+        except RunError as error:
+            if self.broken is None and self.account.broken is None:  # of another run: this hook raised it
+                raise self.fail(hook_failed(link, run, error), error) from error
+            raise
         except Exception as error:
             raise self.fail(hook_failed(link, run, error), error) from error
         return self.returned(link, run, got, bool(failed), after)
@@ -119,12 +150,14 @@ class ModelRing(Ring):
         """Check what a wrapper returns, against what it got from inside."""
         response = after.response if isinstance(after, RunState) else None
         base = next((inner for inner in got if inner.response is response), got[-1] if got else given)
-        record = self.edge(link, base, after)
+
+        def rule(record: RunState) -> tuple[str, str] | None:
+            if record.response is base.response or not got or model_failed:
+                return None
+            return "response", "after call_next, return a response it got; transform it in after_model_request"
+
+        record = self.edge(link, base, after, rule)
         replaced = record.response is not base.response
-        if replaced and got and not model_failed:
-            raise self.fail(
-                self.illegal(link, "response", "after call_next, return a response it got; transform it in after_model_request")
-            )
         if not got and not replaced and not latched(given, record):
             raise self.fail(
                 InvalidReturn(
@@ -152,36 +185,42 @@ class ModelRing(Ring):
 
     async def leaf(self, run: RunState) -> RunState:
         """Send the request and put the response into the record that goes back out."""
-        return replace(run, response=await self.send(run))
-
-    async def send(self, run: RunState) -> AssistantMessage:
-        """Send the request. Raises ModelError; a reached limit raises LimitError and ends the run."""
-        account = self.account
-        if account.full():
-            account.charge()
         effect = self.effect
-        request = effect.request if run is effect.run else request_of(run, self.session.setup.output.spec is not None)
-        model = run.model
-        charged = account.charged
+        structured = self.session.setup.output.spec is not None
+        request = effect.request if run is effect.run else request_of(run, structured)
         try:
-            response = await self.session.port.request(model, request, account, effect.timeout)  # type: ignore[arg-type]
-        except (ModelError, RunError):
-            raise
-        except Exception as error:
-            name = model.name if model is not None else ""
-            raise ModelError(
-                "invalid_response", f"model {name!r} raised {type(error).__name__}: {error}", retryable=False
-            ) from error
-        finally:
-            if account.charged == charged and not account.full():
-                account.charge()
-        if type(response) is not AssistantMessage:
-            raise self.fail(
-                InvalidResponse(
-                    message=f"the model returned {type(response).__name__}, not an AssistantMessage",
-                    step=run.run_step,
-                )
-            )
-        self.usages.append(response.usage)
-        return response
+            response = await send(self.session, run, request, self.account, effect.timeout)
+        except RunError as error:
+            raise self.fail(error.reason, error.__cause__) from error
+        return replace(run, response=response)
 
+
+async def send(
+    session: Session, run: RunState, request: ModelRequest, account: Account, timeout: float | None
+) -> AssistantMessage:
+    """Send one request and book its usage.
+
+    Raises ModelError; RunError for what is no message, and for a reached limit, by which the run ends.
+    """
+    if account.full():
+        account.charge()
+    model, charged = run.model, account.charged
+    assert model is not None, "a request is prepared with a model"
+    try:
+        response = await session.port.request(cast(Model, model), request, account, timeout)
+    except (ModelError, RunError):
+        raise
+    except Exception as error:
+        raise ModelError(
+            "invalid_response", f"model {model.name!r} raised {type(error).__name__}: {error}", retryable=False
+        ) from error
+    if account.charged == charged:  # a model that never charges sent one request
+        account.charge()
+    if type(response) is not AssistantMessage:
+        reason = InvalidResponse(
+            message=f"the model returned {type(response).__name__}, not an AssistantMessage", step=run.run_step
+        )
+        account.broken = account.broken or Broken(reason)
+        raise run_error(reason)
+    account.usages.append(response.usage)
+    return response

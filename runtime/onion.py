@@ -1,31 +1,37 @@
 """What all wrappers have in common: `call_next`, and the check of a record at both edges."""
 
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
+
+from attrs import evolve
 
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Link
 from ..capabilities.state import RunState
-from .chains import invalid_return, run_of, stamped
-from .errors import Reason, run_error
+from .chains import discard, invalid_return, run_of, stamped
+from .errors import InvalidReturn, Reason, run_error
 from .guards import Edge
 from .phases import Broken
 from .scribe import Scribe
 from .session import Session
-from .transitions import check
+from .transitions import Transition, check
 
 R = TypeVar("R", RunState, CallState)
+# What is out of place in a record that passed the check: field, and what would have been legal; or None.
+Rule: TypeAlias = Callable[[R], "tuple[str, str] | None"]
 
 
 class Next(Generic[R]):
-    """What a wrapper calls to go on inward."""
+    """What a wrapper calls to go on inward, for as long as it has not returned."""
 
-    __slots__ = ("_inward", "_session", "attempt", "idempotency_key")
+    __slots__ = ("_inward", "_open", "_running", "_session", "attempt", "idempotency_key")
 
     def __init__(self, session: Session, inward: Callable[[R], Awaitable[R]], key: str, attempt: int = 1) -> None:
         """Carry what a wrapper may need of the outside."""
         self._session = session
         self._inward = inward
+        self._open = True
+        self._running = 0
         self.idempotency_key = key
         self.attempt = attempt
 
@@ -35,8 +41,19 @@ class Next(Generic[R]):
         return self._session.deps
 
     async def __call__(self, record: R, /) -> R:
-        """Go on inward."""
-        return await self._inward(record)
+        """Go on inward. Raises RuntimeError after the wrapper returned: nobody would check or record it."""
+        if not self._open:
+            raise RuntimeError("call_next was called after the wrapper that it was given to had returned")
+        self._running += 1
+        try:
+            return await self._inward(record)
+        finally:
+            self._running -= 1
+
+    def close(self) -> bool:
+        """Take the way inward back; tell whether something is still on it."""
+        self._open = False
+        return self._running > 0
 
     async def sleep(self, seconds: float) -> None:
         """Wait by the port's clock."""
@@ -65,8 +82,31 @@ class Ring(Scribe):
             self.broken = Broken(reason, cause)
         return run_error(reason, cause=cause)
 
-    def edge(self, link: Link, before: R, after: object) -> R:
-        """Check one edge; return the record that goes on. Raises when it is no record, or broke a rule."""
+    async def enter(self, link: Link, call_next: Next[R], record: R) -> object:
+        """Call a wrapper and return what it returned. Raises when what it began inward is not done by then."""
+        try:
+            after: object = await link.call(call_next, record)
+        finally:
+            running = call_next.close()
+        if running:
+            discard(after)
+            raise self.fail(
+                InvalidReturn(
+                    message=f"{link.key}.{link.hook} returned while call_next was running: await it",
+                    key=link.key,
+                    index=link.index,
+                    hook=link.hook,
+                    step=self.run.run_step,
+                    call=record.id if isinstance(record, CallState) else None,
+                )
+            )
+        return after
+
+    def edge(self, link: Link, before: R, after: object, rule: "Rule[R] | None" = None) -> R:
+        """Check one edge; return the record that goes on. Raises when it is no record, or broke a rule.
+
+        `rule` knows what the wrapper did before, and may find a legal write out of place: then it is rejected.
+        """
         if type(after) is not type(before):
             raise self.fail(invalid_return(link, before, after))
         call_id = before.id if isinstance(before, CallState) else None
@@ -74,6 +114,9 @@ class Ring(Scribe):
         record, transition = check(before, after, edge)
         if transition is not None:
             self.now = self.session.port.now()
+            misplaced = rule(record) if rule is not None and not transition.rejected else None
+            if misplaced is not None:
+                transition = out_of_place(transition, after, *misplaced)
             problem = self.write_transition(transition, call_id)
             if problem is not None:
                 raise self.fail(problem)
@@ -85,6 +128,12 @@ class Ring(Scribe):
         """Return the idempotency key of a wrapper: the same when the step is run again."""
         run = self.run
         return f"{run.run_id}:{run.run_step}:{call_id}:{link.key}"
+
+
+def out_of_place(transition: Transition, after: object, name: str, legal: str) -> Transition:
+    """Return the transition with the write of a field rejected."""
+    changes = {field: change for field, change in transition.changes.items() if field != name}
+    return evolve(transition, kind="rejected", changes=changes, rejected={name: (getattr(after, name), legal)})
 
 
 def latched(before: RunState | CallState, after: RunState | CallState) -> bool:

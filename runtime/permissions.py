@@ -33,6 +33,11 @@ class Permissions:
     rules: tuple[tuple[str, Permission], ...] = field(default=(), converter=_rules)
     default: Permission = field(default="allow", validator=_default)
 
+    @property
+    def allow_all(self) -> bool:
+        """Whether no rule says anything but "allow"."""
+        return self.default == "allow" and all(permission == "allow" for _, permission in self.rules)
+
     def of(self, tool: str) -> Permission:
         """Return what the rules say of a tool."""
         found = self.default
@@ -43,7 +48,7 @@ class Permissions:
 
     def verdict(self, tool: str) -> Verdict | None:
         """Return what the rules add to the verdict on a call of a tool; None when they allow it."""
-        permission = self.of(tool) if self.rules or self.default != "allow" else "allow"
+        permission = self.of(tool)
         if permission == "deny":
             return Verdict(refused=Refusal(f"The tool {tool!r} is not permitted in this run.", BY))
         if permission == "ask":

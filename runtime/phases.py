@@ -23,6 +23,9 @@ from .models import ModelRequest
 class Phase(Enum):
     """Where a run stands between two events: what it waits for."""
 
+    # Members are singletons: hashing by identity spares a Python call at each look-up of a move.
+    __hash__ = object.__hash__
+
     ENTERING = "entering"  # wrap_run goes in
     STARTING = "starting"  # facts for before_run
     PREPARING = "preparing"  # facts for before_model_request
@@ -240,7 +243,7 @@ class Resumed:
 class Interrupted:
     """The effect under way was cut short: by cancellation (no `broken`), or by what `broken` says.
 
-    `results`: those calls of the batch that have an outcome; `started`: ids of the calls whose body had started.
+    `results`: those calls of the batch of which something is known; `started`: ids of others whose body began.
     """
 
     now: float
@@ -266,7 +269,7 @@ MOVES: Mapping[Phase, Mapping[type[Event], frozenset[Phase]]] = {
     Phase.RESPONDING: {Gathered: _BATCH | {Phase.ADMITTING}, **_CUT},
     Phase.ADMITTING: {Gathered: _BATCH, **_CUT},
     Phase.APPROVING: {Decided: _BATCH | {Phase.ADMITTING}, Undecided: frozenset({Phase.SUSPENDED}), **_CUT},
-    Phase.SUSPENDED: {Resumed: _BATCH | {Phase.ADMITTING, Phase.ENTERING}},
+    Phase.SUSPENDED: {Resumed: _BATCH | {Phase.ADMITTING, Phase.ENTERING}, **_CUT},
     Phase.EXECUTING: {Executed: _STEP | {Phase.SETTLING}, **_CUT},
     Phase.SETTLING: {Gathered: _STEP, **_CUT},
     Phase.FINISHING: {Gathered: frozenset({Phase.LEAVING, Phase.ENDED}), **_CUT},

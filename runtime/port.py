@@ -127,7 +127,8 @@ class LocalPort:
 
         async def asked() -> Sequence[Decision]:
             if not inspect.iscoroutinefunction(approver):
-                answer = await anyio.to_thread.run_sync(approver, requests, abandon_on_cancel=True)
+                # In a list: trio takes no coroutine from a thread, and a plain callable may return one.
+                (answer,) = await anyio.to_thread.run_sync(lambda: [approver(requests)], abandon_on_cancel=True)
             else:
                 answer = approver(requests)
             return await answer if inspect.isawaitable(answer) else answer  # type: ignore[return-value]

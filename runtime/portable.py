@@ -1,27 +1,37 @@
-"""What may leave the process: slot values and tool results that the codec carries.
+"""What may leave the process: slot values that the codec carries there and back.
 
 Kept apart so that the guards need not know the codec.
 """
 
-from ..capabilities.frozen import FrozenDict, FrozenList
+from ..capabilities.frozen import Json, same
 
-# Immutable and JSON: no need to ask the codec.
-_PLAIN = frozenset({int, str, bool, float, type(None), FrozenDict, FrozenList})
+_PLAIN = frozenset({int, str, bool, type(None)})
+_SMALL = 1 << 64
 
 
-def slot_problem(value: object) -> str | None:
-    """Say why a value cannot be a slot's, or None: it must be hashable, and the codec must carry it."""
-    if type(value) in _PLAIN:
-        return None
+def slot_problem(value: object, kind: object = None) -> str | None:
+    """Say why a value cannot be a slot's of type `kind`, or None; a slot without declared type holds JSON.
+
+    It must be hashable, and come back from the codec as it was: else a suspended run could not be resumed.
+    """
+    made = type(value)
+    if made in _PLAIN and (kind is made or kind is None):
+        if made is not int or -_SMALL < value < _SMALL:  # type: ignore[operator]  # an int
+            return None
     try:
         hash(value)
     except TypeError:
-        return f"a slot holds an immutable value, and {type(value).__name__} can change: use a tuple or freeze(...)"
-    from .codec import to_json  # the codec is needed for rich slot values only
-    from .errors import CodecError
+        return f"a slot holds an immutable value, and {made.__name__} can change: use a tuple or freeze(...)"
+    from .codec import from_json, to_json  # noqa: PLC0415  # the codec is needed for rich slot values only
+    from .errors import CodecError  # noqa: PLC0415  # as above
 
+    declared = Json if kind is None else kind
     try:
-        to_json(value)
+        back = from_json(to_json(value, type=declared), declared)
     except CodecError as error:
         return f"a slot holds what the codec carries: {error}"
-    return None
+    if same(back, value):
+        return None
+    if kind is None:
+        return f"a slot without declared type holds JSON, not {made.__name__}: declare it, as in Capability[tuple[int, ...]]"
+    return f"the slot is declared as {kind}, as which the codec would read this {made.__name__} back otherwise"

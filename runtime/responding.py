@@ -34,16 +34,25 @@ def responded(work: Work, event: Responded) -> Effect | Onward:
     response = _identified(work, event.response)
     if response is not event.response:
         work.run = replace(work.run, response=response)
-    return gather_run(work, "after_model_request", Phase.RESPONDING) or effective(work)
+    try:
+        gathering = gather_run(work, "after_model_request", Phase.RESPONDING)
+    except Failure:
+        enter_unseen(work)
+        raise
+    return gathering or effective(work)
 
 
 def effective(work: Work, facts: Facts = NONE) -> Effect | Onward:
     """Run the after_model_request chain; the effective response enters the history."""
+    chain = work.setup.plan.chains["after_model_request"]
+    if not chain.links:
+        _enter(work)
+        return _classify(work)
     try:
-        call_chain(work, work.setup.plan.chains["after_model_request"], work.run, facts.get("", NO_FACTS))
+        call_chain(work, chain, work.run, facts.get("", NO_FACTS))
         _enter(work)
     except Failure:
-        _enter_last_accepted(work)
+        enter_unseen(work)
         raise
     if work.run.failed is not None:
         work.run = _withheld(work.run)
@@ -57,7 +66,12 @@ def _identified(work: Work, response: AssistantMessage) -> AssistantMessage:
         return response
     run, index = work.run, work.call_index
     assert index is not None
+    if len(response.tool_calls) == 1:  # the usual case, without the lists
+        only = response.tool_calls[0].id
+        if only and not index.taken(only, run.messages):
+            return response
     calls: list[ToolCall] = []
+    given = {call.id for call in response.tool_calls}  # a made id is none of these either
     seen: set[str] = set()
     renamed: dict[str, object] = {}
     for i, call in enumerate(response.tool_calls):
@@ -70,7 +84,7 @@ def _identified(work: Work, response: AssistantMessage) -> AssistantMessage:
             calls.append(call)
             continue
         made = f"call_{len(run.messages)}_{i}"
-        while made in seen or index.taken(made, run.messages):
+        while made in seen or made in given or index.taken(made, run.messages):
             made += "_"
         seen.add(made)
         if call.id:
@@ -87,7 +101,7 @@ def _enter(work: Work) -> None:
     """Append the effective response to the history."""
     response = work.run.response
     assert response is not None
-    if any(not call.id or call.origin != "model" for call in response.tool_calls):
+    if response.tool_calls and any(not call.id or call.origin != "model" for call in response.tool_calls):
         response = _identified(work, response)  # calls that capabilities added may have no id yet
     if response.at is None:
         response = replace(response, at=work.now)
@@ -96,8 +110,8 @@ def _enter(work: Work) -> None:
     work.run = replace(work.run, response=response, messages=(*work.run.messages, response))
 
 
-def _enter_last_accepted(work: Work) -> None:
-    """Append the last accepted response with its text withheld: the hook that should have seen it failed."""
+def enter_unseen(work: Work) -> None:
+    """Append the last accepted response with its text withheld: what should have seen it failed."""
     response = work.run.response
     if response is None or (work.run.messages and work.run.messages[-1] is response):
         return

@@ -4,7 +4,7 @@ Nothing here is a rule of its own: owners, fields, hooks, phases and moves are r
 """
 
 from collections.abc import Iterable, Sequence
-from textwrap import wrap
+from textwrap import fill, indent, wrap
 
 from attrs import fields
 
@@ -15,6 +15,22 @@ from ..capabilities.state import RunState
 from .phases import MOVES, Phase
 
 RECORDS: tuple[type, ...] = (RunState, CallState)
+
+# How to read each table, for who sees it for the first time.
+OWNERS_READ = (
+    "Every field of the two records that hooks take and return has one owner. A write that is not legal is "
+    "`restored`: the runtime's value stays, the run goes on, and the log names who tried; or `rejected`: the "
+    "run ends with an error that names capability, hook and field."
+)
+HOOKS_READ = (
+    "Override only what you need. A `reducer` takes the record and returns a new one, synchronously; a "
+    "`wrapper` is async and encloses an effect; a `gatherer` is async and brings in the fact for the reducer "
+    "that it is named after."
+)
+PHASES_READ = (
+    "Each row is a phase, an event that may arrive in it, and the phases that may follow. No other move "
+    "exists."
+)
 
 
 def rules_json() -> dict[str, object]:
@@ -50,15 +66,20 @@ def rules_json() -> dict[str, object]:
 
 def rules_text(*, width: int = 110) -> str:
     """Return owners, hooks and phases as text for people, at most `width` columns wide."""
-    sections = (
-        ("Owners: who may write a field", _owner_rows()),
+    sections: tuple[tuple[str, str, Sequence[tuple[str, str, str]]], ...] = (
+        ("Owners: who may write a field", OWNERS_READ, _owner_rows()),
         (
             "Hooks: when each is called",
+            HOOKS_READ,
             [(hook.name, hook.kind, f"{hook.record}: {hook.when}") for hook in HOOKS.values()],
         ),
-        ("Phases: what a run waits for, and where each event may lead", _phase_rows()),
+        ("Phases: what a run waits for, and where each event may lead", PHASES_READ, _phase_rows()),
     )
-    return "\n".join(f"{title}\n{_table(rows, width)}" for title, rows in sections)
+    told = (indent(fill(read, width - 2), "  ") for _, read, _ in sections)
+    return "\n".join(
+        f"{title}\n\n{read}\n\n{_table(rows, width)}"
+        for (title, _, rows), read in zip(sections, told, strict=True)
+    )
 
 
 def rules_mermaid() -> str:

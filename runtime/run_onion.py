@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from ..capabilities.compose import Link
 from ..capabilities.state import RunState
-from .chains import active, hook_failed, inactive_links
+from .chains import active, discard, hook_failed, inactive_links
 from .entries import Entry
 from .errors import InvalidReturn, RunError
 from .onion import Next, Ring
@@ -59,12 +59,14 @@ class RunRing(Ring):
             return inner
 
         try:
-            after = await link.call(Next(self.session, inward, self.key(link)), run)
+            after = await self.enter(link, Next(self.session, inward, self.key(link)), run)
             if not got:
+                discard(after)
                 raise self.fail(self.misuse(link, "returned without call_next; to prevent a run, stop it: run.stop(...)"))
             return self.edge(link, got[-1], after)
-        except RunError:
-            pass  # kept in self.broken, where the run ends by it
+        except RunError as error:
+            if self.broken is None:  # of another run: this hook raised it; ours are kept, and end the run
+                self.fail(hook_failed(link, run, error), error)
         except Exception as error:
             self.fail(hook_failed(link, run, error), error)
         return got[-1] if got else await self.inside(run)

@@ -3,6 +3,9 @@
 Mutable and local to one `driver.drive`; nothing of it is ever in a record.
 """
 
+from collections.abc import Callable
+
+from ..capabilities.messages import Usage
 from ..capabilities.state import RunState
 from .errors import run_error
 from .ledger import exceeded
@@ -19,13 +22,14 @@ class Session:
         self.setup = setup
         self.port = port
         self.deps = deps
-        # Of the batch under way, for the case that it is cut short.
+        # Of the batch under way; `so_far` says what is known of it when it is cut short.
         self.results: dict[str, CallResult] = {}
         self.started: set[str] = set()
+        self.so_far: Callable[[], tuple[CallResult, ...]] = tuple
 
 
 class Account:
-    """Requests under way: what may still be charged, and what was. A model's `Meter`.
+    """Requests under way: what may still be charged, what was, and the usage of what came back. A `Meter`.
 
     The share is fixed when the effect is handed out, so the result does not depend on who comes first.
     """
@@ -37,6 +41,7 @@ class Account:
         self._left = left
         self._limit = session.setup.limits.requests
         self.charged = 0
+        self.usages: list[Usage | None] = []
         self.broken: Broken | None = None
 
     def charge(self) -> None:

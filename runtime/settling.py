@@ -2,10 +2,12 @@
 
 
 from ..capabilities.call_state import CallState
+from ..capabilities.compose import Chain
 from ..capabilities.frozen import FrozenDict
 from ..capabilities.messages import Message, ToolMessage
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
+from ..capabilities.verdict import Outcome
 from . import ledger
 from .admission import NOT_AVAILABLE, attached, detached
 from .chains import NO_FACTS, call_chain
@@ -15,6 +17,8 @@ from .gathering import NONE, Facts, gather
 from .phases import Broken, CallResult, Effect, Executed, Onward, Phase, RunTools
 from .work import Failure, Work
 
+BLANK = ToolMessage("", "", "")
+NO_CHAIN = Chain("after_tool_execute")
 FAILED = frozenset({"validation_error", "failed", "unknown"})
 GOOD = frozenset({"succeeded", "answered"})
 
@@ -29,10 +33,10 @@ def execute(work: Work) -> Effect | Onward:
     if not running:
         return confirmed(work, None)
     plan, limits = work.setup.plan, work.setup.limits
-    takers = tuple(bool(plan.tool(call.name).wrappers.links) for call in running)
+    takers = [bool(plan.tool(call.asked.name).wrappers.links) for call in running]
     shares = ledger.shares(ledger.left(limits.tool_calls, work.run.tool_calls), takers)
     for call in running:
-        work.write("tool_started", call=call.id, facts={"tool": call.tool.name})
+        work.write("tool_started", call=call.asked.id, facts={"tool": call.tool.name})
     work.phase = Phase.EXECUTING
     return RunTools(
         work.run,
@@ -49,7 +53,7 @@ def _write_admission(work: Work, call: CallState) -> None:
         facts: dict[str, object] = {"tool": call.tool.name, "arguments": call.arguments}
         if call.injected:
             facts["injected"] = call.injected
-        work.write("call_admitted", call=call.id, facts=facts)
+        work.write("call_admitted", call=call.asked.id, facts=facts)
         return
     work.write(
         "call_refused",
@@ -67,13 +71,13 @@ def executed(work: Work, event: Executed) -> Effect | Onward:
 
 def take_results(work: Work, results: tuple[CallResult, ...]) -> Broken | None:
     """Book outcomes, extra body runs and latches, in call order; return the first thing that ends the run."""
-    by_id = {result.call.id: result for result in results}
+    by_id = {result.call.asked.id: result for result in results}
     broken: Broken | None = None
     batch: list[CallState] = []
     given = work.run
     extra = 0
     for call in work.batch:
-        result = by_id.get(call.id)
+        result = by_id.get(call.asked.id)
         if result is None:
             batch.append(call)
             continue
@@ -87,7 +91,7 @@ def take_results(work: Work, results: tuple[CallResult, ...]) -> Broken | None:
         work.write(
             "tool_settled",
             actor=outcome.by,
-            call=call.id,
+            call=call.asked.id,
             facts={"outcome": outcome} if result.extra == 0 else {"outcome": outcome, "extra": result.extra},
         )
     work.batch = tuple(batch)
@@ -121,7 +125,7 @@ def confirmed(work: Work, broken: Broken | None) -> Effect | Onward:
     """Gather for the after hooks of the whole batch, then settle it."""
     work.reason, work.cause = (broken.reason, broken.cause) if broken is not None else (None, None)
     points = []
-    for call in work.batch:
+    for call in work.batch if work.setup.plan.observes else ():
         chain = work.setup.plan.tool(call.name).after
         if chain.gatherers or chain.conditional:
             points.append((chain, attached(work, call)))
@@ -134,11 +138,11 @@ def confirmed(work: Work, broken: Broken | None) -> Effect | Onward:
 def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
     """Run the after hooks in call order, one result message each; then count retries and go on."""
     results: list[Message] = []
-    batch = work.batch
+    batch, plan = work.batch, work.setup.plan
     if work.run.failed is not None:
         raise Failure(blocked(work))
     for i, call in enumerate(batch):
-        chain = work.setup.plan.tool(call.name).after
+        chain = plan.tool(call.asked.name).after if plan.observes else NO_CHAIN
         if chain.links:
             if results:  # the hook sees the results of the calls before this one
                 work.run = replace(work.run, messages=work.run.messages + tuple(results))
@@ -150,9 +154,7 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
             if work.run.failed is not None:
                 raise Failure(blocked(work))
         assert call.outcome is not None
-        results.append(
-            ToolMessage(call.id, call.asked.name, call.outcome.content, status=call.outcome.status, at=work.now)
-        )
+        results.append(result_message(call, call.outcome, work.now))
     if results:
         work.run = replace(work.run, messages=work.run.messages + tuple(results))
     work.batch = ()
@@ -164,6 +166,14 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
         return finish(work, "stopped")
     _count_retries(work, batch)
     return Onward.STEP
+
+
+def result_message(call: CallState, outcome: Outcome, at: float) -> ToolMessage:
+    """Return the message of an outcome: a copy of a blank one, since all of it is valid already."""
+    asked = call.asked
+    return replace(
+        BLANK, call_id=asked.id, tool=asked.name, content=outcome.content, status=outcome.status, at=at
+    )
 
 
 def _count_retries(work: Work, batch: tuple[CallState, ...]) -> None:

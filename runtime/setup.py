@@ -9,7 +9,7 @@ from ..capabilities.frozen import EMPTY, FrozenDict, Json
 from ..capabilities.messages import ToolCall
 from ..capabilities.tools import Placed, Tool
 from ..capabilities.verdict import Problem
-from .limits import Limits
+from .limits import TOKEN_LIMITS, Limits
 from .models import Model
 from .output import TEXT, OutputType
 from .permissions import Permissions
@@ -38,8 +38,15 @@ class Setup:
     strict: bool = False
     audit_all: bool = False
     prints: Mapping[str, str] = field(factory=dict)
+    # What the gate and the request would else work out at every step.
+    tool_names: tuple[str, ...] = ()
+    token_limits: tuple[str, ...] = field(init=False)
     # Finds what is wrong with arguments beyond their schema (a date that is none), per tool with rich parameters.
     rich: Mapping[str, Callable[[FrozenDict[Json]], tuple[Problem, ...]]] = field(factory=dict)
+
+    @token_limits.default
+    def _token_limits(self) -> tuple[str, ...]:
+        return tuple(name for name in TOKEN_LIMITS if getattr(self.limits, name) is not None)
 
 
 UNKNOWN_SCHEMA: FrozenDict[Json] = FrozenDict({"type": "object"})

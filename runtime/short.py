@@ -1,4 +1,4 @@
-"""Short: any JSON value of a record as one bounded line, safe for a terminal. Knows nothing of logs or layout.
+"""Short: any JSON value of a record as one bounded line, safe for a terminal. Knows nothing of layout.
 
 Whatever a model or a tool wrote reaches a terminal with its control characters escaped.
 """

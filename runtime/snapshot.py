@@ -110,9 +110,18 @@ def refuse_changed(before: "FrozenDict[Json] | dict[str, str]", now: object, all
         )
 
 
+class _SlotTypes(dict[str, object]):
+    """Types by key. A slot of a capability that is gone is read as JSON; `refuse_changed` says whether it may be."""
+
+    def __missing__(self, key: str) -> object:
+        return Json
+
+
 def _converter(setup: Setup) -> Codec:
     return make_converter(
         tools=setup.by_name,
-        slot_types={key: state_type(type(member)) for key, member in setup.plan.members.items()},
+        slot_types=_SlotTypes(
+            {key: state_type(type(member)) or Json for key, member in setup.plan.members.items()}
+        ),
         models={setup.model.name: setup.model},
     )

@@ -1,5 +1,7 @@
 """One step up to its request: gate, before_model_request, prepare (steps 1 to 3 of the contract)."""
 
+from collections.abc import Mapping
+
 from ..capabilities.frozen import FrozenDict
 from ..capabilities.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from ..capabilities.records import replace
@@ -13,6 +15,9 @@ from .gathering import NONE, Facts, gather_run
 from .models import ModelRequest
 from .phases import Effect, Phase, RequestModel
 from .work import Failure, Work
+
+
+NOBODY: Mapping[str, tuple[str, int, str]] = FrozenDict()
 
 
 def begin(work: Work) -> Effect:
@@ -40,7 +45,7 @@ def started(work: Work, facts: Facts = NONE) -> Effect:
 def step(work: Work) -> Effect:
     """Pass the gate and gather for the request."""
     setup = work.setup
-    reason = ledger.before_step(work.run, setup.limits, work.started, work.now)
+    reason = ledger.before_step(work.run, setup.limits, setup.token_limits, work.started, work.now)
     if reason is not None:
         raise Failure(reason)
     work.run = replace(
@@ -52,17 +57,19 @@ def step(work: Work) -> Effect:
         instructions=setup.instructions,
         tools=setup.inventory,
     )
-    work.writers = FrozenDict()
+    work.writers = NOBODY
     work.write("step_started")
     return gather_run(work, "before_model_request", Phase.PREPARING) or gathered(work)
 
 
 def gathered(work: Work, facts: Facts = NONE) -> Effect:
     """Run the before_model_request chain, prepare the request and send it."""
-    call_chain(work, work.setup.plan.chains["before_model_request"], work.run, facts.get("", NO_FACTS))
-    check_failed(work)
-    if work.run.stopped is not None:
-        return finish(work, "stopped")
+    chain = work.setup.plan.chains["before_model_request"]
+    if chain.links:
+        call_chain(work, chain, work.run, facts.get("", NO_FACTS))
+        check_failed(work)
+        if work.run.stopped is not None:
+            return finish(work, "stopped")
     reason = unprepared(work)
     if reason is not None:
         raise Failure(reason)
@@ -74,7 +81,9 @@ def gathered(work: Work, facts: Facts = NONE) -> Effect:
         "model_requested",
         facts={
             "model": request_model(run),
-            "tools": [tool.name for tool in run.tools],
+            "tools": work.setup.tool_names
+            if run.tools is work.setup.inventory
+            else tuple(tool.name for tool in run.tools),
             "messages": len(request.messages),
             "settings": run.settings,
             "instructions": run.instructions,
@@ -124,8 +133,8 @@ def unprepared(work: Work) -> Reason | None:
     if run.tools and not profile.tools:
         name = request_model(run)
         return _selection(work, f"model {name!r} takes no tools, and {len(run.tools)} are selected", "tools")
-    limited = ledger.limited_tokens(work.setup.limits)
-    if limited is not None and not profile.reports_usage:
+    if work.setup.token_limits and not profile.reports_usage:
+        limited = work.setup.token_limits[0]
         return UsageUnknown(
             message=f"{limited} is limited, and model {request_model(run)!r} does not report its usage", limit=limited
         )

@@ -155,7 +155,7 @@ def _explain(
     text: str,
     max_depth: int,
     utf8: bool,  # noqa: FBT001  # handed on by `read`, where both are named
-    an_object: bool,  # noqa: FBT001
+    an_object: bool,  # noqa: FBT001  # as above
 ) -> tuple[Json, tuple[Found, ...]]:
     try:
         document = _SLOW.decode(text)

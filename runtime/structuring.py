@@ -59,6 +59,11 @@ def structure(signature: Signature, arguments: Mapping[str, Json], converter: Co
     return made
 
 
+def has_rich(signature: Signature, converter: Converter) -> bool:
+    """Tell whether some parameter's type says more than its schema. Binds: raises TypeError as `rich_problems`."""
+    return bool(_plan(signature, converter).rich)
+
+
 def rich_problems(
     signature: Signature, arguments: Mapping[str, Json], converter: Converter
 ) -> tuple[Problem, ...]:

@@ -9,16 +9,28 @@ from textwrap import wrap
 from attrs import frozen
 
 from .audit import AuditRecord
-from .short import change, printable, short
+from .short import change, cut, printable, short
 
 _NAME = 28  # columns that the name of an actor gets at most; of a longer one the end is shown
 _LEAST = 20  # columns that are left for what is told, however narrow the terminal
+_SENTENCE = 300  # characters of a refusal
 # What happens in every step of every run, and says nothing by itself.
 _ROUTINE = frozenset({"step_started", "model_requested", "tool_started"})
 # Why something did not happen is told to its end.
 _WHOLE = frozenset({"run_ended", "call_refused"})
 # What a person looks for first in an event; the rest follows by name.
-_FIRST = ("status", "reason", "prompt", "tool", "decision", "response", "arguments", "outcome", "model", "messages")
+_FIRST = (
+    "status",
+    "reason",
+    "prompt",
+    "tool",
+    "decision",
+    "response",
+    "arguments",
+    "outcome",
+    "model",
+    "messages",
+)
 # Events that list all they were made with: what is empty there is left out.
 _LISTS = frozenset({"run_started", "model_requested"})
 
@@ -37,8 +49,8 @@ def timeline(log: Iterable[AuditRecord], *, width: int = 110, brief: bool = Fals
     """Return the log as text of at most `width` columns: runs one after another, each by step and call.
 
     A line says who, at which hook or event, did what. `RESTORED` and `REJECTED` begin the lines of writes
-    that did not take effect; those, and why a call was refused or a run ended, are never cut. `brief` leaves out what happens in
-    every step: that it started, that the model was asked, that a tool was started.
+    that did not take effect; those, and why a call was refused or a run ended, are never cut. `brief` leaves
+    out what happens in every step: that it started, that the model was asked, that a tool was started.
     Equal logs have equal timelines, whether they were stored or not.
     """
     runs: dict[str, dict[int, list[AuditRecord]]] = {}
@@ -95,7 +107,7 @@ def _step(records: Sequence[AuditRecord], *, brief: bool) -> Iterator[tuple[str,
 
 
 def _asked(record: AuditRecord) -> Iterator[tuple[str, str]]:
-    """Yield id and tool of each call of a response: a call that was rejected when judged has no other name."""
+    """Yield id and tool of each call of a response: one that was rejected when judged has no other name."""
     match record.facts.get("response"):
         case {"tool_calls": list(calls)}:
             for call in calls:
@@ -145,6 +157,8 @@ def _place(fact: tuple[str, object]) -> tuple[int, str]:
 
 
 def _fact(name: str, value: object) -> str:
+    if name == "content" and isinstance(value, str):  # what the model was told in place of a result
+        return f"content: {cut(printable(value), _SENTENCE)}"
     if name == "reason" and isinstance(value, Mapping) and isinstance(value.get("message"), str):
         return f"reason: {printable(str(value['message']))}"
     return f"{printable(name)}: {short(value)}"

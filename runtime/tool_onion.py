@@ -1,16 +1,19 @@
 """One admitted tool call through its wrappers, and a batch of them at once."""
 
 import functools
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from attrs import evolve
 
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Link
-from ..capabilities.injected import ToolContext
+from ..capabilities.messages import Content
 from ..capabilities.records import replace
 from ..capabilities.verdict import NOT_RUN_NOTE, Outcome
 from .admission import IDLE
 from .chains import active, hook_failed, inactive_links
+from .ending import UNKNOWN_NOTE
 from .errors import IllegalTransition, InvalidReturn, RunError
 from .invoke import run_body
 from .ledger import exceeded
@@ -20,30 +23,72 @@ from .session import Session
 from .work import Failure
 
 HOOK = "wrap_tool_execute"
+Step: TypeAlias = Callable[[], Awaitable[None]]
 
 
 async def run_tools(session: Session, effect: RunTools) -> Executed:
     """Execute a batch: at once, tools that declare `sequential` alone and in call order."""
     session.results.clear()
     session.started.clear()
-    rings = [ToolRing(session, effect, call, share) for call, share in zip(effect.calls, effect.shares, strict=True)]
-    together: list[ToolRing] = []
-    for ring in rings:
-        if not ring.call.tool.sequential:
-            together.append(ring)
-            continue
-        await _together(session, together, effect.max_parallel)
-        together = []
-        await ring.run_call()
-    await _together(session, together, effect.max_parallel)
-    return Executed(session.port.now(), tuple(session.results[call.id] for call in effect.calls))
+    plan = session.setup.plan
+    steps: list[Step] = []
+    rings: list[ToolRing] = []
+    session.so_far = functools.partial(_so_far, session, effect, rings)
+    for call, share in zip(effect.calls, effect.shares, strict=True):
+        if plan.tool(call.asked.name).wrappers.links:
+            rings.append(ToolRing(session, effect, call, share))
+            step: Step = rings[-1].run_call
+        else:
+            step = functools.partial(_unwrapped, session, effect, call)
+        if call.tool.sequential:
+            await _together(session, steps, effect.max_parallel)
+            steps = []
+            await step()
+        else:
+            steps.append(step)
+    await _together(session, steps, effect.max_parallel)
+    return Executed(session.port.now(), tuple([session.results[call.asked.id] for call in effect.calls]))
 
 
-async def _together(session: Session, rings: list["ToolRing"], limit: int | None) -> None:
-    if len(rings) == 1:  # one call needs no task group: 2 us on asyncio, 18 us through anyio
-        await rings[0].run_call()
-    elif rings:
-        await session.port.together([ring.run_call for ring in rings], limit)
+async def _together(session: Session, steps: list[Step], limit: int | None) -> None:
+    if len(steps) == 1:  # one call needs no task group: 2 us on asyncio, 18 us through anyio
+        await steps[0]()
+    elif steps:
+        await session.port.together(steps, limit)
+
+
+async def _unwrapped(session: Session, effect: RunTools, call: CallState) -> None:
+    """Run a call without the ring that nobody stands in."""
+    outcome = await attempt(session, effect, call, 1)
+    session.results[call.asked.id] = CallResult(replace(call, outcome=outcome), effect.run)
+
+
+def _so_far(session: Session, effect: RunTools, rings: list["ToolRing"]) -> tuple[CallResult, ...]:
+    """Return what is known of a batch that is cut short, in call order; nothing of a call that never began."""
+    found = {ring.call.id: ring.so_far() for ring in rings}
+    for call in effect.calls:
+        if call.id in session.results:
+            found[call.id] = session.results[call.id]
+        elif call.id not in found and call.id in session.started:
+            found[call.id] = CallResult(replace(call, outcome=unknown(1)), effect.run)
+    return tuple(result for call in effect.calls if (result := found.get(call.id)) is not None)
+
+
+def unknown(attempts: int) -> Outcome:
+    """Return the outcome of a body that was cut short."""
+    return Outcome("unknown", UNKNOWN_NOTE, attempts=attempts, by="runtime")
+
+
+async def attempt(session: Session, effect: RunTools, call: CallState, attempts: int) -> Outcome:
+    """Run the body for the `attempts`th time, within its timeout."""
+    session.started.add(call.asked.id)
+    timeout = call.tool.timeout if call.tool.timeout is not None else effect.timeout
+    body = functools.partial(run_body, call, effect.run, session.deps, attempts, effect.max_result_bytes)
+    try:
+        return await session.port.bounded(body, timeout)
+    except TimeoutError:
+        content = f"No result within {timeout} seconds; it is not known whether the call took effect."
+        return Outcome("unknown", content, attempts=attempts, by="runtime")
 
 
 class ToolRing(Ring):
@@ -56,16 +101,13 @@ class ToolRing(Ring):
         self.call = call
         self.share = share
         self.attempts = 0
+        self.returns = 0
         self.last: CallState | None = None
 
     async def run_call(self) -> None:
         """Run the call through its wrappers and keep its result; never raises but for cancellation."""
         call = self.call
         chain = self.session.setup.plan.tool(call.name).wrappers
-        if not chain.links:
-            done = replace(call, outcome=await self.attempt())
-            self.session.results[call.id] = CallResult(done, self.run)
-            return
         self.call = call = replace(call, run=self.run)
         try:
             done = await self.layer(active(chain.links, inactive_links(chain, call), call.id), 0, call)
@@ -76,14 +118,38 @@ class ToolRing(Ring):
             done = self.interrupted()
         if done.outcome is None:
             done = replace(done, outcome=Outcome("not_executed", NOT_RUN_NOTE, by="runtime"))
+        self.session.results[call.id] = self.result(done)
+
+    def result(self, done: CallState) -> CallResult:
+        """Return the result of a call that has its outcome."""
         extra = max(0, self.attempts - 1)
-        self.session.results[call.id] = CallResult(
-            replace(done, run=IDLE), done.run, extra, tuple(self.entries), self.broken
-        )
+        outcome = done.outcome
+        if outcome is not None and outcome.attempts < self.attempts:  # a wrapper chose the result of an earlier one
+            done = replace(done, outcome=evolve(outcome, attempts=self.attempts))
+        return CallResult(replace(done, run=IDLE), done.run, extra, tuple(self.entries), self.broken)
+
+    def so_far(self) -> CallResult | None:
+        """Return what is known when the batch is cut short; None of a call whose body never began.
+
+        A body that ended keeps its outcome, though its wrappers never returned.
+        """
+        kept = self.session.results.get(self.call.id)
+        if kept is not None or not self.attempts:
+            return kept
+        return self.result(self.interrupted())
 
     def interrupted(self) -> CallState:
         """Return the call as it stood when a wrapper broke: what its body did stays on record."""
-        return self.last if self.last is not None else self.call
+        last = self.last if self.last is not None else self.call
+        outcome = self.begun()
+        return last if outcome is None or outcome is last.outcome else replace(last, outcome=outcome)
+
+    def begun(self) -> Outcome | None:
+        """Return what came of the body so far: None when it never began, unknown when it was cut short."""
+        if not self.attempts:
+            return None
+        last = self.last.outcome if self.last is not None else None
+        return last if last is not None and self.returns == self.attempts else unknown(self.attempts)
 
     async def layer(self, links: tuple[Link, ...], i: int, call: CallState) -> CallState:
         """Run wrapper `i` and what is inside it."""
@@ -100,9 +166,12 @@ class ToolRing(Ring):
             return inner
 
         try:
-            after = await link.call(Next(self.session, inward, self.key(link, call.id), self.attempts + 1), call)
-        except RunError:
-            raise  # what broke is kept in the ring
+            call_next = Next(self.session, inward, self.key(link, call.id), self.attempts + 1)
+            after = await self.enter(link, call_next, call)
+        except RunError as error:
+            if self.broken is None:  # of another run: this hook raised it
+                raise self.fail(hook_failed(link, call, error), error) from error
+            raise
         except Exception as error:
             raise self.fail(hook_failed(link, call, error), error) from error
         return self.returned(link, call, got, after)
@@ -111,15 +180,23 @@ class ToolRing(Ring):
         """Check what a wrapper returns, and make the outcome of a call that it refused or answered."""
         outcome = after.outcome if isinstance(after, CallState) else None
         base = next((inner for inner in got if inner.outcome is outcome), got[-1] if got else given)
-        record = self.edge(link, base, after)
+        done = base.outcome if base.outcome is not None else self.begun()
+
+        def rule(record: CallState) -> tuple[str, str] | None:
+            fresh = record.verdict
+            if (got or done is not None) and fresh.refused is not base.verdict.refused:
+                return "verdict", "a call that ran cannot be refused any more"
+            if fresh.answer is not base.verdict.answer and done is not None and done.status != "failed":
+                return "outcome", f"only a failed outcome may be answered over, not {done.status}"
+            return None
+
+        record = self.edge(link, base, after, rule)
         refused, answer = record.verdict.refused, record.verdict.answer
         if record.verdict is not base.verdict:
             if refused is not None and refused is not base.verdict.refused:
-                if got:
-                    raise self.fail(self.illegal(link, "verdict", "a call that ran cannot be refused any more"))
                 return replace(record, outcome=Outcome("denied", refused.reason, by=link.key))
             if answer is not None and answer is not base.verdict.answer:
-                return replace(record, outcome=self.answered(link, base, answer.content))
+                return replace(record, outcome=answered(link, done, answer.content))
         if got:
             self.last = record
             return record
@@ -134,16 +211,7 @@ class ToolRing(Ring):
                     call=given.id,
                 )
             )
-        return replace(record, outcome=Outcome("not_executed", NOT_RUN_NOTE, by=link.key))
-
-    def answered(self, link: Link, base: CallState, content: object) -> Outcome:
-        """Return the outcome of an answer: in place of a body that did not run, or over one that failed."""
-        done = base.outcome
-        if done is None:
-            return Outcome("answered", content, by=link.key)  # type: ignore[arg-type]  # content of an Answered
-        if done.status != "failed":
-            raise self.fail(self.illegal(link, "outcome", f"only a failed outcome may be answered over, not {done.status}"))
-        return evolve(done, status="answered", content=content, by=link.key)
+        return replace(record, outcome=done or Outcome("not_executed", NOT_RUN_NOTE, by=link.key))
 
     def illegal(self, link: Link, field: str, legal: str) -> IllegalTransition:
         """Return the reason of an illegal write at an edge, written down."""
@@ -167,28 +235,18 @@ class ToolRing(Ring):
             limit = self.session.setup.limits.tool_calls or 0
             reason = exceeded("tool_calls", self.run.tool_calls + self.attempts - 1, limit, self.run.run_step, self.share)
             raise self.fail(evolve(reason, call=call.id))
-        self.last = replace(call, outcome=await self.attempt())
+        self.attempts += 1
+        outcome = await attempt(self.session, self.effect, call, number := self.attempts)
+        if outcome.attempts < number:  # what it needs was missing: the body was not started
+            self.attempts -= 1
+        else:
+            self.returns += 1
+        self.last = replace(call, outcome=outcome)
         return self.last
 
-    async def attempt(self) -> Outcome:
-        """Run the body, within its timeout."""
-        self.attempts += 1
-        run, call = self.run, self.call
-        context = ToolContext(
-            deps=self.session.deps,
-            context=run.context,
-            run_id=run.run_id,
-            step=run.run_step,
-            call_id=call.id,
-            attempt=self.attempts,
-            idempotency_key=f"{run.run_id}:{run.run_step}:{call.id}",
-        )
-        self.session.started.add(call.id)
-        timeout = call.tool.timeout if call.tool.timeout is not None else self.effect.timeout
-        body = functools.partial(run_body, call, context, self.effect.max_result_bytes)
-        try:
-            outcome = await self.session.port.bounded(body, timeout)
-        except TimeoutError:
-            content = f"No result within {timeout} seconds; it is not known whether the call took effect."
-            outcome = Outcome("unknown", content, attempts=self.attempts, by="runtime")
-        return outcome
+
+def answered(link: Link, done: Outcome | None, content: Content) -> Outcome:
+    """Return the outcome of an answer: in place of a body that did not run, or over one that failed."""
+    if done is None:
+        return Outcome("answered", content, by=link.key)
+    return evolve(done, status="answered", content=content, by=link.key)

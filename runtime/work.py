@@ -4,8 +4,7 @@ Lives only inside `machine.feed`; nothing outside it sees a half-done state.
 """
 
 from collections.abc import Mapping
-
-from attrs import frozen
+from typing import NamedTuple
 
 from ..capabilities.call_state import CallState
 from ..capabilities.capability import AnyCapability
@@ -30,8 +29,7 @@ class Failure(Exception):
         self.cause = cause
 
 
-@frozen(eq=False, kw_only=True)
-class MachineState:
+class MachineState(NamedTuple):
     """A run between two events; what suspends and resumes.
 
     `prepared`: the tools of the request under way. `batch`: its calls, without their run. `grants`: standing
@@ -94,45 +92,48 @@ class Work(Scribe):
     def __init__(self, state: MachineState, now: float) -> None:
         """Start from a state, at a time."""
         super().__init__(state.run, now, strict=state.setup.strict)
-        self.setup = state.setup
-        self.phase = state.phase
-        self.started = state.started
-        self.suspended_at = state.suspended_at
-        self.prepared = state.prepared
-        self.batch = state.batch
-        self.grants = state.grants
-        self.approved = state.approved
-        self.judge_from = state.judge_from
-        self.pending = state.pending
-        self.resumed = state.resumed
-        self.inactive = state.inactive
-        self.effect = state.effect
-        self.writers = state.writers
-        self.reason = state.reason
-        self.cause = state.cause
-        self.call_index = state.call_index
+        (
+            self.setup,
+            self.phase,
+            self.run,
+            self.started,
+            self.suspended_at,
+            self.prepared,
+            self.batch,
+            self.grants,
+            self.approved,
+            self.judge_from,
+            self.pending,
+            self.resumed,
+            self.inactive,
+            self.effect,
+            self.writers,
+            self.reason,
+            self.cause,
+            self.call_index,
+        ) = state
 
     def freeze(self) -> MachineState:
         """Return the state that the work has come to."""
         return MachineState(
-            setup=self.setup,
-            phase=self.phase,
-            run=self.run,
-            started=self.started,
-            suspended_at=self.suspended_at,
-            prepared=self.prepared,
-            batch=self.batch,
-            grants=self.grants,
-            approved=self.approved,
-            judge_from=self.judge_from,
-            pending=self.pending,
-            resumed=self.resumed,
-            inactive=self.inactive,
-            effect=self.effect,
-            writers=self.writers,
-            reason=self.reason,
-            cause=self.cause,
-            call_index=self.call_index,
+            self.setup,
+            self.phase,
+            self.run,
+            self.started,
+            self.suspended_at,
+            self.prepared,
+            self.batch,
+            self.grants,
+            self.approved,
+            self.judge_from,
+            self.pending,
+            self.resumed,
+            self.inactive,
+            self.effect,
+            self.writers,
+            self.reason,
+            self.cause,
+            self.call_index,
         )
 
     def member(self, key: str) -> AnyCapability:

@@ -32,7 +32,7 @@ SILENT: dict[str, Callable[[CallState], CallState]] = {
 }
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(call_states())
 def test_a_verb_that_changes_nothing_returns_the_identical_call(call: CallState) -> None:
     """Unchanged means identical."""
@@ -78,12 +78,11 @@ def test_ran() -> None:
     assert not evolve(CALL, outcome=Outcome("denied")).ran
 
 
-@settings(max_examples=30)
-@given(call_states(), call_states())
-def test_digest_is_of_tool_arguments_and_injected(a: CallState, b: CallState) -> None:
+@settings(max_examples=15)
+@given(call_states())
+def test_digest_is_of_tool_arguments_and_injected(a: CallState) -> None:
     """The digest follows exactly what runs: not the run, the verdict or the id."""
-    moved = evolve(b, tool=a.tool, arguments=a.arguments, injected=a.injected)
-    assert a.digest == moved.digest
+    assert a.digest == CallState(tool=a.tool, arguments=a.arguments, injected=a.injected).digest
     assert a.digest != a.with_arguments({**a.arguments, "another": 1}).digest
     assert a.digest != a.inject(another=1).digest
     assert a.digest != evolve(a, tool=evolve(a.tool, description=a.tool.description + "!")).digest

@@ -28,7 +28,7 @@ def test_the_owners_of_a_run_state_are_those_of_the_contract() -> None:
 
 
 def test_a_call_state_is_sealed_but_for_what_hooks_write() -> None:
-    """Arguments, injected values, verdict, outcome and notes are the fields of a call that a hook may write."""
+    """Arguments, injected values, verdict, outcome and notes are what a hook may write of a call."""
     free = {name: owner for name, owner in owners(CallState).items() if owner is not Owner.SEALED}
     expected = {
         "arguments": Owner.ARGUMENTS,

@@ -11,7 +11,7 @@ from capfold.capabilities.state import RunState
 from tests.strategies import call_states, run_states
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(run_states(), run_states())
 def test_replace_equals_its_plain_twin_on_every_field_of_a_run_state(a: RunState, b: RunState) -> None:
     """Each field alone, and all together, is copied like attrs does it; the original is untouched."""
@@ -23,7 +23,7 @@ def test_replace_equals_its_plain_twin_on_every_field_of_a_run_state(a: RunState
     assert before == a
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(call_states(), call_states())
 def test_replace_equals_its_plain_twin_on_every_field_of_a_call_state(a: CallState, b: CallState) -> None:
     """The same for a tool call."""

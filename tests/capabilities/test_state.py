@@ -119,10 +119,11 @@ def test_pickle() -> None:
 
 def test_a_change_of_type_is_a_change() -> None:
     """1, True and 1.0 are three values in settings and in slots."""
+    counter: Capability[object] = Capability(key="Count")
     for value in (True, 1.0):
         assert STATE.with_settings(t=value) is not STATE
         put = STATE.put(Count(), 1)
-        assert put.put(Count(), value) is not put  # type: ignore[arg-type]  # the value under test
+        assert put.put(counter, value) is not put
 
 
 def test_the_view_is_the_projection_and_what_came_after() -> None:
@@ -152,7 +153,7 @@ def mask(message: Message) -> Message:
 
 
 def test_the_task_survives_a_rewrite() -> None:
-    """What a mapping makes of the task is the task, with notes appended after it too; trimming then keeps it."""
+    """What a mapping makes of the task is the task, also with notes appended; trimming then keeps it."""
     mapped = STATE.map_view(mask)
     assert mapped.task is mapped.view[0]
     appended = STATE.project((*map(mask, STATE.view), UserMessage("note")))

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from capfold.capabilities import CallNext, CallState, Capability, Message, call, hook
+from capfold.capabilities import AssistantMessage, CallNext, CallState, Capability, Message, call, hook
 from capfold.capabilities.verdict import NOT_RUN_NOTE
 from capfold.runtime import (
     Agent,
@@ -21,6 +21,7 @@ from capfold.runtime import (
     LimitExceeded,
     Limits,
     Log,
+    ModelRequest,
     RunResult,
     ScriptedModel,
 )
@@ -48,7 +49,12 @@ PLACES = (0, 1, 2)
 
 def agent_of(works: Works, *capabilities: Capability, limits: Limits = Limits(), **options: Any) -> Agent[str]:
     """Return an agent whose model asks for three calls, then says done."""
-    model = ScriptedModel([batch(0, 1, 2), "done"])
+
+    async def done(request: ModelRequest) -> str:
+        await anyio.sleep(0)  # where a cancellation takes effect
+        return "done"
+
+    model = ScriptedModel([batch(0, 1, 2), done])
     return Agent("desk", model, tools=[works.tool(**options)], capabilities=capabilities, limits=limits)
 
 
@@ -512,8 +518,15 @@ async def test_c45_run_hooks_before_and_after_the_batch(point: str, when: Any, a
     assert partial is not None
     assert ([] if when is first else [0, 1, 2]) == sorted(works.ended)
     check_outcomes(works, partial.messages, partial.log)
-    assert (None if action is not stopping else "enough") == partial.output
-    assert "done" not in [message.content for message in partial.messages]
+    assert ("enough" if action is stopping else None) == partial.output
+    replies = [message.content for message in partial.messages if isinstance(message, AssistantMessage)]
+    seen = point == "wrap_run:out" and action is raising
+    if action is stopping and point in {"after_model_request", "wrap_model_request:in", "wrap_model_request:out"}:
+        assert ["", "done"][: partial.steps] == replies
+    elif point in {"before_model_request", "wrap_model_request:in", "wrap_model_request:out"}:
+        assert [""] == replies
+    else:
+        assert ([WITHHELD] if when is first else ["", "done" if seen else WITHHELD]) == replies
 
 
 async def test_c45_the_next_run_reads_the_closed_history() -> None:

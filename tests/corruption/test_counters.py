@@ -15,7 +15,6 @@ from capfold.capabilities import (
     Capability,
     RequireApproval,
     RunState,
-    ToolCall,
     ToolHook,
     Usage,
     UserMessage,
@@ -319,6 +318,8 @@ async def test_c06_a_wrapper_cannot_return_a_response_with_another_usage(lie: st
     assert ("IllegalTransition", "forger", "wrap_model_request", "response") == culprit(error)
     assert USAGE == partial_of(error).usage
     assert ["UserMessage"] == shapes(partial_of(error))
+    of_forger = [record for record in partial_of(error).log if record.actor == "forger"]
+    assert [("rejected", {"response"}, {})] == [(r.kind, set(r.rejected), r.changes) for r in of_forger]
 
 
 async def test_c06_a_made_up_response_costs_what_the_provider_took() -> None:
@@ -378,6 +379,123 @@ async def test_c07_a_wrapper_cannot_run_a_body_beyond_the_limit(returns: str) ->
     assert (1, 1) == (partial.tool_calls, requests_of(made))
     (settled,) = records(partial.log, "tool_settled")
     assert "succeeded" == settled.facts["outcome"]["status"]  # type: ignore[index,call-overload]  # a mapping
+
+
+async def test_c07_a_kept_call_next_is_of_no_use_later() -> None:
+    """A wrapper that keeps `call_next` and calls it in a later step runs no body: it is named, and the run ends."""
+    kept: list[tuple[Any, CallState]] = []
+
+    async def keep(call_next: CallNext[CallState, CallState], asked: CallState) -> CallState:
+        for old, record in kept:
+            await old(record)
+        kept.append((call_next, asked))
+        return await call_next(asked)
+
+    bodies = Bodies()
+    made = agent(
+        [call("pay", {"amount": 1}), call("pay", {"amount": 2}), "done"],
+        tools=[bodies.pay()],
+        capabilities=[evolve(ToolHook(keep), key="keeper")],
+    )
+    error = await failure(made.run("go"))
+    assert ("HookFailed", "keeper", "wrap_tool_execute", None) == culprit(error)
+    assert ([("pay", 1)], 2) == (bodies.ran, partial_of(error).tool_calls)
+    assert "ToolMessage:not_executed" == shapes(partial_of(error))[-1]
+
+
+async def test_c07_a_wrapper_waits_for_what_it_began() -> None:
+    """A wrapper that returns while a `call_next` of it is running is named: its effect would be on no record."""
+    bodies = Bodies()
+    scope = anyio.CancelScope()
+
+    async def hurry(call_next: CallNext[CallState, CallState], asked: CallState) -> CallState:
+        async def late() -> None:
+            with scope:
+                await call_next(asked)
+
+        tasks.start_soon(late)
+        await anyio.sleep(0)
+        await started.wait()
+        return asked.answer("at once")
+
+    started = anyio.Event()
+
+    async def slow() -> str:
+        """Work."""
+        started.set()
+        await anyio.sleep_forever()
+        return "never"
+
+    made = agent(
+        [call("slow"), "done"],
+        tools=[slow, bodies.pay()],
+        capabilities=[evolve(ToolHook(hurry), key="hurry")],
+    )
+    async with anyio.create_task_group() as tasks:
+        error = await failure(made.run("go"))
+        scope.cancel()
+    assert ("InvalidReturn", "hurry", "wrap_tool_execute", None) == culprit(error)
+    (settled,) = records(partial_of(error).log, "tool_settled")
+    assert "unknown" == settled.facts["outcome"]["status"]  # type: ignore[index,call-overload]  # a mapping
+
+
+@pytest.mark.parametrize("verb", ["answer", "refuse", "stop", "raise"])
+async def test_c07_a_body_that_a_wrapper_cut_short_may_have_happened(verb: str) -> None:
+    """A wrapper that cancels the body it began cannot say that nothing ran: the outcome is `unknown`."""
+
+    async def impatient(call_next: CallNext[CallState, CallState], asked: CallState) -> CallState:
+        with anyio.move_on_after(0.01):
+            return await call_next(asked)
+        if verb == "raise":
+            raise TimeoutError("too slow")
+        made: CallState = getattr(asked, verb)("too slow")
+        return made
+
+    async def slow() -> str:
+        """Work."""
+        await anyio.sleep_forever()
+        return "never"
+
+    made = agent([call("slow"), "done"], tools=[slow], capabilities=[evolve(ToolHook(impatient), key="timeout")])
+    if verb == "stop":
+        result: Any = await made.run("go")
+        assert ("stopped", "timeout") == (result.status, result.state.stopped.key)
+    else:
+        error = await failure(made.run("go"))
+        kind = "HookFailed" if verb == "raise" else "IllegalTransition"
+        field = {"answer": "outcome", "refuse": "verdict"}.get(verb)
+        assert (kind, "timeout", "wrap_tool_execute", field) == culprit(error)
+        result = partial_of(error)
+    assert "ToolMessage:unknown" == shapes(result)[2]
+    (settled,) = records(result.log, "tool_settled")
+    outcome: Any = settled.facts["outcome"]
+    assert ("unknown", 1) == (outcome["status"], outcome["attempts"])
+
+
+async def test_c07_attempts_count_every_start_of_the_body() -> None:
+    """A wrapper that runs the body three times and returns the first result: three attempts, all charged."""
+
+    async def thrice(call_next: CallNext[CallState, CallState], asked: CallState) -> CallState:
+        first = await call_next(asked)
+        await call_next(asked)
+        await call_next(asked)
+        return first
+
+    attempts: list[int] = []
+
+    def look(state: CallState) -> CallState:
+        assert state.outcome is not None
+        attempts.append(state.outcome.attempts)
+        return state
+
+    bodies = Bodies()
+    made = agent(
+        [call("pay", {"amount": 1}), "done"],
+        tools=[bodies.pay()],
+        capabilities=[evolve(ToolHook(thrice), key="thrice"), at("after_tool_execute", look, "look")],
+    )
+    result = await made.run("go")
+    assert (3, 3, [3]) == (bodies.named("pay"), result.tool_calls, attempts)
 
 
 @pytest.mark.parametrize("transport", ["result", "snapshot"])
@@ -492,7 +610,3 @@ async def test_c13_the_last_unit_has_one_winner(slow: str | None) -> None:
     assert 3 == partial.tool_calls
     assert (first.status, second.status) == ("succeeded", "succeeded")
 
-
-def test_c13_calls_of_a_test_are_calls() -> None:
-    """The helper that scripts calls makes ToolCall records without id, so that the runtime makes the ids."""
-    assert ToolCall("", "a", "{}") == call("a")

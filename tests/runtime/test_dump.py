@@ -82,7 +82,7 @@ async def around(call_next: Any, call: Any) -> Any:  # Any: a wrapper that is ne
 
 # A frozen mapping takes what it is given: records and tuples in it are configuration too.
 MIXED: FrozenDict[object] = FrozenDict(
-    {"a": (1, FrozenList([(2,)])), "$b": Mode.FAST, "c": frozenset({Price(1)})}  # type: ignore[list-item]
+    {"a": (1, FrozenList([(2,)])), "$b": Mode.FAST, "c": frozenset({Price(1)})}  # type: ignore[list-item]  # what is under test
 )
 ALLOWED = (Plain, Rich, Picky, Mode, Price)
 
@@ -290,7 +290,7 @@ def test_nothing_is_imported() -> None:
 
 
 def test_functions_can_be_allowed_by_themselves() -> None:
-    """A function is found when it is listed, from whatever module it is; what has no name cannot be listed."""
+    """A function is found when it is listed, from whatever module; what has no name cannot be listed."""
     listed = (when(always, evolve(Plain(), key="all")), Holder(around))
     text = dump_capabilities(listed)
     with pytest.raises(CodecError, match="not allowed"):
@@ -298,7 +298,7 @@ def test_functions_can_be_allowed_by_themselves() -> None:
     assert same(listed, load_capabilities(text, allowed=[Plain, Holder, around, always]))
     assert same((Holder(len),), load_capabilities(dump_capabilities([Holder(len)]), allowed=[Holder, len]))
     with pytest.raises(TypeError, match="allowed holds"):
-        load_capabilities(text, allowed=[3])  # type: ignore[list-item]
+        load_capabilities(text, allowed=[3])  # type: ignore[list-item]  # what is under test
 
 
 # --- texts that do not fit

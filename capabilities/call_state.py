@@ -38,7 +38,7 @@ def _placeholder() -> Tool:
     return Tool("tool", "", {"type": "object"})
 
 
-@frozen(kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False, slots=False)  # copied several times a step: records.py says why
 class CallState:
     """One tool call: `asked` by the model, run with `arguments`; `problems` says what is wrong with those.
 

@@ -107,7 +107,7 @@ class Capability(Generic[S]):
 
     def initial(self) -> S:
         """Return the slot's value before the first `put`: the state type called without arguments."""
-        kind = _empty(state_type(cast(Hashable, type(self))))
+        kind = _empty(state_type(type(self)))
         return cast(S, None if kind is None else kind())
 
     def describe(self) -> "Description":
@@ -230,12 +230,16 @@ Capability.__attrs_init_subclass__()  # attrs calls it for subclasses only, but 
 AnyCapability: TypeAlias = Capability[Any]
 
 
-@functools.cache
-def state_type(cls: Hashable) -> object:
+def state_type(cls: type) -> object:
     """Return S of `class X(Capability[S])`, a class or any annotation; None for the default.
 
     Raises TypeError for a name in quotes that its module does not have.
     """
+    return _state_type(cast(Hashable, cls))
+
+
+@functools.cache
+def _state_type(cls: Hashable) -> object:
     for base in cast(type, cls).__mro__:
         for origin in vars(base).get("__orig_bases__", ()):
             generic, args = get_origin(origin), get_args(origin)

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, cast, get_args
 from attrs import Attribute, field, frozen
 
 from .frozen import EMPTY, FrozenDict, FrozenList, Json, freeze, freeze_mapping
-from .records import replace
+from .records import copier
 
 Status = Literal[
     "succeeded", "answered", "validation_error", "denied", "failed", "unknown", "not_executed", "pending"
@@ -163,15 +163,16 @@ class Usage:
 
     def __add__(self, other: "Usage") -> "Usage":
         """Add two usages, field by field."""
-        return replace(  # sums of valid counts are valid: 0.7 us, 3 us through the validators
+        return _SUM(  # sums of valid counts are valid: 0.7 us, 3 us through the validators
             self,
-            input_tokens=_add(self.input_tokens, other.input_tokens),
-            output_tokens=_add(self.output_tokens, other.output_tokens),
-            cached_tokens=_add(self.cached_tokens, other.cached_tokens),
-            reasoning_tokens=_add(self.reasoning_tokens, other.reasoning_tokens),
+            _add(self.input_tokens, other.input_tokens),
+            _add(self.output_tokens, other.output_tokens),
+            _add(self.cached_tokens, other.cached_tokens),
+            _add(self.reasoning_tokens, other.reasoning_tokens),
         )
 
 
+_SUM = copier(Usage, "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 NO_USAGE = Usage(input_tokens=0, output_tokens=0, cached_tokens=0, reasoning_tokens=0)
 
 

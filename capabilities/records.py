@@ -1,9 +1,10 @@
 """Copying a frozen record with some fields changed, fast.
 
-`attrs.evolve` runs converters and validators again; the verbs change fields by values that are frozen
-and valid already, so they copy slot by slot, by one generated function for each set of changed names.
-Measured on a RunState of 32 fields, CPython 3.11: `attrs.evolve` 9.6 us, `replace` 2.2 us. The plain twin
-`replace_plainly` is what tests compare it with.
+`attrs.evolve` runs converters and validators again; the verbs and the runtime change fields by values that are
+frozen and valid already, so they copy by one generated function for each set of changed names.
+A record without slots is copied as its dict, any other slot by slot. Measured on a RunState of 32 fields,
+CPython 3.11: `attrs.evolve` 9.6 us, slot by slot 2.2 us, as a dict 0.4 us. The plain twin `replace_plainly` is
+what tests compare it with.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import TypeVar
 from attrs import evolve, fields
 
 R = TypeVar("R")
-Copy = Callable[[object, dict[str, object]], object]
+Copy = Callable[..., object]
 # One entry per record class and set of names that the project's own code changes: a few dozen.
 _COPIES: dict[tuple[type, tuple[str, ...]], Copy] = {}
 # attrs keeps a hash in this slot, which belongs to the old values.
@@ -27,8 +28,8 @@ def replace(record: R, **changes: object) -> R:
     key = (type(record), tuple(changes))
     copy = _COPIES.get(key)
     if copy is None:
-        copy = _COPIES[key] = _generate(*key)
-    return copy(record, changes)  # type: ignore[return-value]  # a copy of a record is of its type
+        copy = _COPIES[key] = copier(key[0], *key[1])
+    return copy(record, *changes.values())  # type: ignore[return-value]  # a copy of a record is of its type
 
 
 def replace_plainly(record: R, **changes: object) -> R:
@@ -36,19 +37,38 @@ def replace_plainly(record: R, **changes: object) -> R:
     return evolve(record, **changes)  # type: ignore[misc]  # R is an attrs record
 
 
-def _generate(kind: type, changed: tuple[str, ...]) -> Copy:
-    names = [field.name for field in fields(kind)]
-    for name in changed:
-        if name not in names:
+def copier(kind: type[R], *names: str) -> Callable[..., R]:
+    """Return a function `(record, *values) -> record` that changes the fields `names`, in that order.
+
+    For the few places that every step passes: there are no keywords to sort out.
+    Raises TypeError for a name that is no field.
+    """
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # an attrs class
+    for name in names:
+        if name not in known:
             raise TypeError(f"{kind.__name__} has no field {name!r}")
     scope: dict[str, object] = {"new": object.__new__, "kind": kind}
-    lines = ["def copy(record, changes):", "    made = new(kind)"]
-    for i, name in enumerate(names):
+    lines = _by_dict(kind, names, scope) if "__slots__" not in vars(kind) else _by_slots(kind, names, known, scope)
+    taken = ", ".join(("record", *(f"new_{name}" for name in names)))
+    text = "\n    ".join([f"def copy({taken}):", *lines, "return made"])
+    exec(text, scope)  # noqa: S102  # as attrs makes its own __init__; only field names enter it
+    return scope["copy"]  # type: ignore[return-value]  # the function defined in the text above
+
+
+def _by_dict(kind: type, names: tuple[str, ...], scope: dict[str, object]) -> list[str]:
+    """Copy the whole dict at once, which C does in one go."""
+    scope["give"] = kind.__dict__["__dict__"].__set__
+    changed = [f"values[{name!r}] = new_{name}" for name in names]
+    return ["values = record.__dict__.copy()", *changed, "made = new(kind)", "give(made, values)"]
+
+
+def _by_slots(kind: type, names: tuple[str, ...], known: list[str], scope: dict[str, object]) -> list[str]:
+    """Set slot after slot, past the frozen `__setattr__`."""
+    lines = ["made = new(kind)"]
+    for i, name in enumerate(known):
         scope[f"set{i}"] = getattr(kind, name).__set__
-        lines.append(f"    set{i}(made, {f'changes[{name!r}]' if name in changed else f'record.{name}'})")
+        lines.append(f"set{i}(made, {f'new_{name}' if name in names else f'record.{name}'})")
     if _CACHED_HASH in getattr(kind, "__slots__", ()):
         scope["unhash"] = getattr(kind, _CACHED_HASH).__set__
-        lines.append("    unhash(made, None)")
-    lines.append("    return made")
-    exec("\n".join(lines), scope)  # noqa: S102  # as attrs makes its own __init__; only field names enter it
-    return scope["copy"]  # type: ignore[return-value]  # the function defined in the text above
+        lines.append("unhash(made, None)")
+    return lines

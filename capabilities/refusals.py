@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 
-from attrs import AttrsInstance, fields
+from attrs import AttrsInstance, fields, has
 
 from .grid import FORMER_NAMES, HOOK_PREFIXES, HOOKS
 
@@ -17,7 +17,11 @@ _FAR_AND_WIDE = 0.4
 
 
 def check_hooks(cls: type, base: type) -> None:
-    """Raise TypeError for a method of a subclass of `base` that is a wrong hook, or no hook by mistake."""
+    """Raise TypeError for a method of a subclass of `base` that is a wrong hook, or no hook by mistake.
+
+    And for a class attribute that takes the place of a field: it would be ignored without a word.
+    """
+    _check_defaults(cls, base)
     helpers = set(dir(base))
     for part, name, value in _own(cls, base):
         if name in HOOKS:
@@ -33,6 +37,20 @@ def check_hooks(cls: type, base: type) -> None:
                 raise TypeError(
                     f"{cls.__name__}.{name} is no hook and would never be called: {meant} "
                     "(a helper takes an underscore)"
+                )
+
+
+def _check_defaults(cls: type, base: type) -> None:
+    for i, part in enumerate(cls.__mro__):
+        if part in base.__mro__:
+            continue
+        annotated = inspect.get_annotations(part)
+        inherited = {item.name for other in cls.__mro__[i + 1 :] if has(other) for item in fields(other)}
+        for name in inherited & vars(part).keys() - annotated.keys():
+            if not inspect.ismemberdescriptor(vars(part)[name]):
+                raise TypeError(
+                    f"{part.__name__}.{name} is a field of a base class, and a plain attribute here, which would be "
+                    f"ignored: write {name}: ... = field(default=..., kw_only=True) in a class with @frozen"
                 )
 
 

@@ -38,7 +38,7 @@ __all__ = ["Fail", "NamedModel", "OutputSpec", "RunState", "RunStatus", "Stop"]
 S = TypeVar("S")
 
 
-@frozen(kw_only=True, repr=False)
+@frozen(kw_only=True, repr=False, slots=False)  # copied several times a step: records.py says why
 class RunState:
     """One run as its hooks see it. Who may write a field is its owner, in the field's metadata."""
 

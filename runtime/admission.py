@@ -7,11 +7,13 @@
 What was judged is what runs: after shaping, nobody can write the arguments.
 """
 
+from collections.abc import Mapping
+
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Chain
 from ..capabilities.frozen import FrozenDict, Json
 from ..capabilities.messages import ToolCall
-from ..capabilities.records import replace
+from ..capabilities.records import copier, replace
 from ..capabilities.state import RunState
 from ..capabilities.tools import Tool
 from ..capabilities.verdict import NOT_RUN_NOTE, Outcome, Problem, Verdict
@@ -26,6 +28,8 @@ from .work import Failure, Work
 
 IDLE = RunState()
 BLANK = CallState(run=IDLE)
+_OPEN = copier(CallState, "asked", "tool", "index", "retry", "max_retries", "arguments", "problems")
+_CHARGED = copier(RunState, "tool_calls")
 NOT_AVAILABLE = "not available"
 
 
@@ -44,7 +48,7 @@ def shape(work: Work, calls: tuple[ToolCall, ...]) -> Effect | Onward:
     reason = ledger.before_batch(work.run, work.setup.limits, len(calls))
     if reason is not None:
         raise Failure(reason)
-    prepared = {tool.name: tool for tool in work.prepared}
+    prepared = prepared_by_name(work)
     retries = work.run.tool_retries
     batch: list[CallState] = []
     for index, asked in enumerate(calls):
@@ -61,22 +65,28 @@ def shape(work: Work, calls: tuple[ToolCall, ...]) -> Effect | Onward:
             batch.append(replace(call, outcome=Outcome("validation_error", content, by="runtime")))
             continue
         arguments, problems = decode(asked.arguments)
-        call = replace(  # of a blank one: all of this is valid already, and the validators cost as much again
+        call = _OPEN(  # a copy of a blank one: all of this is valid already, and validators cost as much again
             BLANK,
-            asked=asked,
-            tool=selected,
-            index=index,
-            retry=retries.get(asked.name, 0),
-            max_retries=selected.max_retries,
-            arguments=arguments,
-            problems=problems or validate_all(work, selected, arguments),
+            asked,
+            selected,
+            index,
+            retries.get(asked.name, 0),
+            selected.max_retries,
+            arguments,
+            problems or validate_all(work, selected, arguments),
         )
         batch.append(_shaped(work, call))
     work.batch = tuple(batch)
-    work.run = replace(work.run, tool_calls=work.run.tool_calls + len(calls))
+    work.run = _CHARGED(work.run, work.run.tool_calls + len(calls))
     work.judge_from = 0
     work.approved = frozenset()
     return gather_admit(work) or Onward.JUDGE
+
+
+def prepared_by_name(work: Work) -> Mapping[str, Tool]:
+    """Return the prepared set of the request, by name."""
+    setup = work.setup
+    return setup.by_name if work.prepared is setup.inventory else {tool.name: tool for tool in work.prepared}
 
 
 def validate_all(work: Work, tool: Tool, arguments: FrozenDict[Json]) -> tuple[Problem, ...]:
@@ -138,8 +148,11 @@ def _before_chain(work: Work, chain: Chain, call: CallState, *, must_be_valid: b
 
 def gather_admit(work: Work) -> Effect | None:
     """Gather for all calls that will be judged, at once."""
+    if not work.setup.plan.judges:
+        work.inactive = frozenset()
+        return None
     points = []
-    for call in _to_judge(work) if work.setup.plan.judges else ():
+    for call in _to_judge(work):
         chain = work.setup.plan.tool(call.name).admit
         if chain.gatherers or chain.conditional:
             points.append((chain, attached(work, call)))

@@ -2,10 +2,11 @@
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Generic, TypeVar, cast
+from typing import Generic, cast
 
 import anyio
 from attrs import evolve
+from typing_extensions import TypeVar
 
 from ..capabilities.capability import AnyCapability, state_type
 from ..capabilities.compose import compose
@@ -38,7 +39,7 @@ from .snapshot import read_snapshot, refuse_changed
 from .structuring import has_rich
 from .work import MachineState
 
-Out = TypeVar("Out")
+Out = TypeVar("Out", default=str)
 ToolLike = Tool | Toolkit | Callable[..., object]
 
 

@@ -69,10 +69,6 @@ async def gather_facts(session: Session, effect: Gather) -> Gathered:
         outside = GatherOutside(session, account, job, usages)
         try:
             found = await session.port.bounded(functools.partial(job.link.call, job.record, outside), effect.timeout)
-        except TimeoutError as error:
-            reason = hook_failed(job.link, job.record, TimeoutError(f"no fact within {effect.timeout} seconds"))
-            broken[i] = (reason, error)
-            return
         except Exception as error:  # a limit of this run is kept in the account, whatever the gatherer makes of it
             broken[i] = (hook_failed(job.link, job.record, error), error)
             return

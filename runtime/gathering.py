@@ -11,7 +11,7 @@ from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from .chains import active, inactive_links
 from .ledger import left
-from .phases import Effect, Gather, GatherJob, Gathered, Phase
+from .phases import Effect, Gather, GatherJob, Gathered, Phase, Responded
 from .work import Failure, Work
 
 # Call id ("" for a run point) -> key -> fact.
@@ -69,16 +69,27 @@ def book(work: Work, event: Gathered) -> Facts:
             hook=job.link.hook,
             facts={"fact": fact},
         )
+    if event.charged:
+        work.write("note", facts=charged(event))
     if event.broken is not None:
         raise Failure(event.broken.reason, event.broken.cause)
     return {call_id: FrozenDict(facts) for call_id, facts in by_call.items()}
 
 
-def charge(run: RunState, requests: int, usages: Sequence[object], **changes: object) -> RunState:
+def charged(event: Gathered | Responded) -> dict[str, object]:
+    """Return the facts of what an effect is charged for."""
+    return {"requests": event.charged, "usages": event.usages}
+
+
+def charge(run: RunState, requests: int, usages: Sequence[Usage | None], **changes: object) -> RunState:
     """Return the run with requests and their usage booked, and other changes made in the same copy."""
     if not requests and not usages and not changes:
         return run
-    usage = run.usage
+    return replace(run, requests=run.requests + requests, usage=booked(run.usage, usages), **changes)
+
+
+def booked(usage: Usage, usages: Sequence[Usage | None]) -> Usage:
+    """Return the sum; a response without usage makes it unknown."""
     for item in usages:
-        usage = usage + (item if isinstance(item, Usage) else Usage())
-    return replace(run, requests=run.requests + requests, usage=usage, **changes)
+        usage = usage + (item if item is not None else Usage())
+    return usage

@@ -154,7 +154,9 @@ def _response(name: str, old: object, new: object, before: RunState | CallState,
     if not isinstance(new, AssistantMessage):
         return _illegal(f"response is an AssistantMessage, not {_kind(new)}", new)
     if not isinstance(old, AssistantMessage) or edge.hook == "wrap_model_request":
-        return _legal(new)
+        # A wrapper that returns what it got changes nothing; what it makes up is its own.
+        made_up = tuple(call if call.origin == edge.key else evolve(call, origin=edge.key) for call in new.tool_calls)
+        return _legal(evolve(new, tool_calls=made_up) if made_up != new.tool_calls else new)
     kept = {call.id: call for call in old.tool_calls if call.id}
     unnamed = [call for call in old.tool_calls if not call.id]  # added by earlier hooks; ids are made at the end
     calls: list[ToolCall] = []

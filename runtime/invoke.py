@@ -3,6 +3,7 @@
 Knows nothing of wrappers, batches or limits of the run but the size of a result.
 """
 
+import asyncio
 import functools
 import inspect
 import json
@@ -15,7 +16,6 @@ from ..capabilities.call_state import CallState
 from ..capabilities.frozen import thaw
 from ..capabilities.injected import ModelRetry, ToolContext, ToolFailed
 from ..capabilities.messages import PARTS, Content, TextPart
-from ..capabilities.records import replace
 from ..capabilities.signatures import Signature, signature_of
 from ..capabilities.state import RunState
 from ..capabilities.tools import SchemaFunction, Tool, is_idempotent
@@ -26,7 +26,6 @@ from .errors import CodecError
 from ..capabilities.injected import InjectionError
 
 MAX_MESSAGE = 500
-SUCCEEDED = Outcome("succeeded")
 # A model has no use for the folders of the machine, and a log reader may not be meant to know them.
 _FOLDERS = re.compile(r"(?<![\w:/.])(?:/[\w.@+ -]+?)+/(?=[\w.@+-]+)|\b[A-Za-z]:\\(?:[^\\\s'\"]+\\)+")
 
@@ -49,7 +48,9 @@ async def run_body(call: CallState, run: RunState, deps: object, attempts: int, 
         return Outcome("failed", str(error), error=failure_of(error), attempts=attempts)
     except ToolFailed as error:
         return Outcome("failed", str(error), error=failure_of(error), attempts=attempts)
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and not _is_stray(error):
+            raise
         status = "failed" if is_idempotent(tool) else "unknown"
         failure = failure_of(error)
         text = f"{failure.type}: {failure.message}" if failure.message else failure.type
@@ -64,7 +65,7 @@ async def run_body(call: CallState, run: RunState, deps: object, attempts: int, 
         return Outcome(
             "unknown", content, error=Failure("NotPortable", str(error)), attempts=attempts, by="runtime"
         )
-    return replace(SUCCEEDED, content=content, attempts=attempts)  # a copy: all of it is valid already
+    return Outcome("succeeded", content, attempts=attempts)
 
 
 def context_of(call: CallState, run: RunState, deps: object, attempt: int) -> ToolContext:
@@ -83,7 +84,8 @@ def context_of(call: CallState, run: RunState, deps: object, attempt: int) -> To
 def _bind(tool: Tool, call: CallState, context: Callable[[], ToolContext]) -> Callable[[], Awaitable[object]]:
     function = tool.function
     if function is None:
-        raise InjectionError(f"tool {tool.name!r} has no function: only a port that runs tools elsewhere can execute it")
+        problem = f"tool {tool.name!r} has no function: only a port that runs tools elsewhere can execute it"
+        raise InjectionError(problem, tool.name)
     if isinstance(function, SchemaFunction):
         plain = thaw(call.arguments)
         assert isinstance(plain, dict)
@@ -94,9 +96,21 @@ def _bind(tool: Tool, call: CallState, context: Callable[[], ToolContext]) -> Ca
         keywords |= inject(signature, context(), call.injected, converter)
     if signature.is_async:
         return functools.partial(function, **keywords)  # type: ignore[arg-type]  # an async function
-    return functools.partial(
-        anyio.to_thread.run_sync, functools.partial(function, **keywords), abandon_on_cancel=True
-    )
+    return functools.partial(_in_thread, functools.partial(function, **keywords))
+
+
+async def _in_thread(function: Callable[[], object]) -> object:
+    # In a tuple: trio takes a coroutine as a result for a mistake of ours, and says so in its own words.
+    (result,) = await anyio.to_thread.run_sync(lambda: (function(),), abandon_on_cancel=True)
+    return result
+
+
+def _is_stray(error: BaseException) -> bool:
+    """Tell whether a cancellation is that of something the tool waited for, and nobody cancels the tool itself."""
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()
 
 
 @functools.cache
@@ -124,8 +138,8 @@ def as_result(value: object) -> Content:
         return ""
     if isinstance(value, PARTS):
         return (value,)
-    if isinstance(value, tuple) and value and all(isinstance(part, PARTS) for part in value):
-        return value
+    if isinstance(value, tuple | list) and value and all(isinstance(part, PARTS) for part in value):
+        return tuple(value)
     if isinstance(value, bytes | bytearray | memoryview):
         raise NotPortable("it is bytes: return text, or FilePart(data=..., media_type=...)")
     if inspect.isgenerator(value) or inspect.isasyncgen(value) or isinstance(value, Iterator | AsyncIterator):

@@ -13,9 +13,16 @@ def _whole(instance: object, attribute: object, value: object) -> None:
 
 
 def _seconds(instance: object, attribute: object, value: object) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
         name = getattr(attribute, "name", "limit")
         raise ValueError(f"Limits.{name} must be None or a positive number of seconds, not {value!r}")
+
+
+def _always(instance: object, attribute: object, value: object) -> None:
+    if value is None:
+        name = getattr(attribute, "name", "limit")
+        raise ValueError(f"Limits.{name} is always bounded: give an integer of at least 1, not None")
+    _at_least_one(instance, attribute, value)
 
 
 def _at_least_one(instance: object, attribute: object, value: object) -> None:
@@ -32,7 +39,7 @@ TOKEN_LIMITS = ("input_tokens", "output_tokens", "total_tokens")
 class Limits:
     """The bounds of a run. None = no bound. Times in seconds, `max_result_bytes` of a result as sent."""
 
-    max_steps: int = field(default=50, validator=_at_least_one)
+    max_steps: int = field(default=50, validator=_always)
     requests: int | None = field(default=None, validator=_whole)
     tool_calls: int | None = field(default=None, validator=_whole)
     input_tokens: int | None = field(default=None, validator=_whole)
@@ -42,4 +49,4 @@ class Limits:
     request_timeout: float | None = field(default=None, validator=_seconds)
     tool_timeout: float | None = field(default=60.0, validator=_seconds)
     max_parallel_tools: int | None = field(default=None, validator=_at_least_one)
-    max_result_bytes: int = field(default=8_388_608, validator=_at_least_one)
+    max_result_bytes: int = field(default=8_388_608, validator=_always)

@@ -158,7 +158,9 @@ def _run(work: Work, move: Callable[[Work], Effect | Onward]) -> Moved:
 
 
 def _fail(work: Work, failure: Failure) -> Effect:
-    return fail(work, failure.reason, failure.cause, leaving=work.phase is Phase.LEAVING)
+    # What broke while a batch ran comes first, whatever breaks while that batch settles.
+    reason, cause = (work.reason, work.cause) if work.reason is not None else (failure.reason, failure.cause)
+    return fail(work, reason, cause, leaving=work.phase is Phase.LEAVING)
 
 
 def _enter(work: Work) -> Effect | Onward:

@@ -47,6 +47,7 @@ async def request_model(session: Session, effect: RequestModel) -> Responded:
     except RunError as error:
         ring.fail(error.reason, error.__cause__)
     broken = account.broken or ring.broken
+    run = ring.latches(run)
     return Responded(
         session.port.now(), run, response, account.charged, tuple(account.usages), tuple(ring.entries), broken
     )

@@ -7,6 +7,7 @@ from attrs import evolve
 
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Link
+from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from .chains import discard, invalid_return, run_of, stamped
 from .errors import InvalidReturn, Reason, run_error
@@ -14,6 +15,7 @@ from .guards import Edge
 from .phases import Broken
 from .scribe import Scribe
 from .session import Session
+from .settling import merge_latches
 from .transitions import Transition, check
 
 R = TypeVar("R", RunState, CallState)
@@ -75,6 +77,14 @@ class Ring(Scribe):
         super().__init__(run, session.port.now(), strict=session.setup.strict)
         self.session = session
         self.broken: Broken | None = None
+        self.latched = run
+
+    def latches(self, run: RunState) -> RunState:
+        """Return the run with all that wrappers latched, also those of an attempt that a retry threw away."""
+        kept = self.latched
+        if run.stopped is kept.stopped and run.failed is kept.failed and run.notes == kept.notes:
+            return run
+        return replace(run, stopped=kept.stopped, failed=kept.failed, notes=kept.notes)
 
     def fail(self, reason: Reason, cause: BaseException | None = None) -> Exception:
         """Keep what broke, and return the exception to raise through the outer wrappers."""
@@ -122,6 +132,7 @@ class Ring(Scribe):
                 raise self.fail(problem)
             if record is not before:
                 record = stamped(record, before, link, call_id)
+                self.latched = merge_latches(self.latched, run_of(before), run_of(record))
         return record
 
     def key(self, link: Link, call_id: str = "") -> str:

@@ -9,6 +9,7 @@ from ..capabilities.frozen import FrozenDict, freeze_mapping
 from ..capabilities.json_schema import schema_of
 from ..capabilities.state import OutputSpec
 from .arguments import decode, validate
+from .binding import Misfit, bind, prepare
 from .codec import converter
 
 
@@ -50,6 +51,7 @@ def output_type(kind: type) -> OutputType:
         raise TypeError(f"output_type must be str or an attrs class, not {kind!r}")
     schema = freeze_mapping(schema_of(kind), "output schema")
     described = _Schema(schema)
+    structured = prepare(bind(kind, converter), schema, schema)
 
     def read(text: str) -> tuple[object, str | None]:
         decoded, problems = decode(text)
@@ -57,9 +59,9 @@ def output_type(kind: type) -> OutputType:
         if problems:
             return None, "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
         try:
-            return converter.structure(decoded, kind), None
-        except Exception as error:  # cattrs raises whatever the class's own validators raise
-            return None, f"{type(error).__name__}: {error}"
+            return structured(decoded), None
+        except Misfit as error:  # what the class's own validators say
+            return None, str(error)
 
     return OutputType(OutputSpec(kind.__name__, schema), kind, read)
 

@@ -91,10 +91,10 @@ class LocalPort:
         """Perform one leaf under its timeout."""
         if timeout is None:
             return await step()
-        # anyio.fail_after does the same through two generators: 12 us, this 4.
-        with anyio.CancelScope(deadline=anyio.current_time() + timeout):
+        if _on_asyncio():
+            return await _bounded_on_asyncio(step, timeout)
+        with anyio.fail_after(timeout):
             return await step()
-        raise TimeoutError(f"no result within {timeout} seconds")
 
     async def together(self, steps: Sequence[Callable[[], Awaitable[None]]], limit: int | None) -> None:
         """Perform steps at once; on asyncio in its own task group, 2 us a step instead of anyio's 11."""
@@ -134,6 +134,31 @@ class LocalPort:
             return await answer if inspect.isawaitable(answer) else answer  # type: ignore[return-value]
 
         return await self.bounded(asked, timeout)
+
+
+async def _bounded_on_asyncio(step: Callable[[], Awaitable[T]], timeout: float) -> T:
+    """Do what `anyio.fail_after` does, by one timer: 1 us for a body that is done at once, anyio's scope 12.
+
+    The same count of cancellations as in `asyncio.timeout` (3.11): a cancellation from elsewhere stays one.
+    """
+    task = asyncio.current_task()
+    assert task is not None, "a port runs in a task"
+    expired: list[bool] = []
+    asked = task.cancelling()
+
+    def expire() -> None:
+        expired.append(True)
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(timeout, expire)
+    try:
+        return await step()
+    except asyncio.CancelledError as error:
+        if expired and task.uncancel() <= asked:
+            raise TimeoutError(f"no result within {timeout} seconds") from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def _on_asyncio() -> bool:

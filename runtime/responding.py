@@ -3,13 +3,13 @@
 from attrs import evolve
 
 from ..capabilities.messages import AssistantMessage, ToolCall, UserMessage
-from ..capabilities.records import replace
+from ..capabilities.records import copier, replace
 from ..capabilities.state import RunState
 from . import admission
 from .chains import NO_FACTS, call_chain
-from .ending import WITHHELD, blocked, close, finish
+from .ending import WITHHELD, blocked, check_failed, close, finish
 from .errors import IncompleteResponse, InvalidResponse, OutputRetriesExhausted
-from .gathering import NONE, Facts, charge, gather_run
+from .gathering import NONE, Facts, booked, charge, charged, gather_run
 from .phases import Effect, Onward, Phase, Responded
 from .work import Failure, Work
 
@@ -22,24 +22,55 @@ CUT_OFF = {
 
 def responded(work: Work, event: Responded) -> Effect | Onward:
     """Take in what came out of the model's wrappers."""
+    if event.entries:
+        work.entries.extend(event.entries)
+    if event.response is not None and event.broken is None and event.run.failed is None:
+        chain = work.setup.plan.chains["after_model_request"]
+        if not chain.links and not chain.gatherers and event.charged == 1 and len(event.usages) == 1:
+            return _unobserved(work, event, event.response)
     work.run = charge(event.run, event.charged, event.usages, response=event.response)
-    work.entries.extend(event.entries)
+    if event.response is not None and event.broken is None:
+        facts: dict[str, object] = {"response": event.response}
+        if event.charged != 1 or len(event.usages) != 1:  # one request with its usage says the response itself
+            facts |= charged(event)
+        work.write("model_responded", actor="model", facts=facts)
+    elif event.charged:
+        work.write("note", facts=charged(event))
     if event.broken is not None:
         raise Failure(event.broken.reason, event.broken.cause)
-    if work.run.failed is not None:
-        raise Failure(blocked(work))
     if event.response is None:
+        check_failed(work)
         return finish(work, "stopped")
-    work.write("model_responded", actor="model", facts={"response": event.response})
     response = _identified(work, event.response)
     if response is not event.response:
         work.run = replace(work.run, response=response)
+    if work.run.failed is not None:
+        enter_unseen(work)
+        raise Failure(blocked(work))
     try:
         gathering = gather_run(work, "after_model_request", Phase.RESPONDING)
     except Failure:
         enter_unseen(work)
         raise
     return gathering or effective(work)
+
+
+_ENTERED = copier(RunState, "requests", "usage", "response", "messages")
+_AT = copier(AssistantMessage, "at")
+
+
+def _unobserved(work: Work, event: Responded, response: AssistantMessage) -> Effect | Onward:
+    """Take in a response that no hook looks at: what `responded` and `effective` do, in one copy of the run."""
+    work.run = run = event.run
+    work.write("model_responded", actor="model", facts={"response": response})
+    response = _identified(work, response)
+    if response.at is None:
+        response = _AT(response, work.now)
+    assert work.call_index is not None
+    work.call_index.add(response, len(run.messages))
+    usage = booked(run.usage, event.usages)
+    work.run = _ENTERED(run, run.requests + event.charged, usage, response, (*run.messages, response))
+    return _classify(work)
 
 
 def effective(work: Work, facts: Facts = NONE) -> Effect | Onward:
@@ -104,7 +135,7 @@ def _enter(work: Work) -> None:
     if response.tool_calls and any(not call.id or call.origin != "model" for call in response.tool_calls):
         response = _identified(work, response)  # calls that capabilities added may have no id yet
     if response.at is None:
-        response = replace(response, at=work.now)
+        response = _AT(response, work.now)
     assert work.call_index is not None
     work.call_index.add(response, len(work.run.messages))
     work.run = replace(work.run, response=response, messages=(*work.run.messages, response))

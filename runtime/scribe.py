@@ -8,6 +8,8 @@ from .entries import NOTHING, Change, Entry, EntryKind
 from .errors import IllegalTransition, Restored
 from .transitions import Transition
 
+# What a named tuple's own constructor calls; six entries a step are worth the shortcut (0.2 us each).
+_new = tuple.__new__
 LOGGER = logging.getLogger("capfold")
 
 
@@ -36,11 +38,8 @@ class Scribe:
     ) -> None:
         """Write an entry."""
         run = self.run
-        self.entries.append(
-            Entry(
-                kind, run.run_id, run.run_step, self.now, actor, call, index, hook, changes, restored, rejected, facts
-            )
-        )
+        made = (kind, run.run_id, run.run_step, self.now, actor, call, index, hook, changes, restored, rejected, facts)
+        self.entries.append(_new(Entry, made))
 
     def write_transition(self, transition: Transition, call_id: str | None) -> IllegalTransition | Restored | None:
         """Write a transition down, warn of what was restored; return why it ends the run, or None."""

@@ -7,9 +7,8 @@ from ..capabilities.frozen import FrozenDict
 from ..capabilities.messages import Message, ToolMessage
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
-from ..capabilities.verdict import Outcome
 from . import ledger
-from .admission import NOT_AVAILABLE, attached, detached
+from .admission import NOT_AVAILABLE, attached, detached, prepared_by_name
 from .chains import NO_FACTS, call_chain
 from .ending import blocked, finish
 from .errors import ToolRetriesExhausted, UnselectedRetriesExhausted
@@ -17,7 +16,6 @@ from .gathering import NONE, Facts, gather
 from .phases import Broken, CallResult, Effect, Executed, Onward, Phase, RunTools
 from .work import Failure, Work
 
-BLANK = ToolMessage("", "", "")
 NO_CHAIN = Chain("after_tool_execute")
 FAILED = frozenset({"validation_error", "failed", "unknown"})
 GOOD = frozenset({"succeeded", "answered"})
@@ -141,6 +139,7 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
     batch, plan = work.batch, work.setup.plan
     if work.run.failed is not None:
         raise Failure(blocked(work))
+    quiet = not work.run.tool_retries  # nothing failed so far, so that there may be nothing to count
     for i, call in enumerate(batch):
         chain = plan.tool(call.asked.name).after if plan.observes else NO_CHAIN
         if chain.links:
@@ -154,10 +153,17 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
             if work.run.failed is not None:
                 raise Failure(blocked(work))
         assert call.outcome is not None
-        results.append(result_message(call, call.outcome, work.now))
+        outcome = call.outcome
+        quiet = quiet and outcome.status not in FAILED
+        results.append(
+            ToolMessage(call.asked.id, call.asked.name, outcome.content, status=outcome.status, at=work.now)
+        )
+    work.batch = ()
+    if quiet and work.reason is None and work.run.stopped is None:
+        work.results = tuple(results)
+        return Onward.STEP
     if results:
         work.run = replace(work.run, messages=work.run.messages + tuple(results))
-    work.batch = ()
     if work.reason is not None:
         reason, cause = work.reason, work.cause
         work.reason = work.cause = None
@@ -168,17 +174,9 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
     return Onward.STEP
 
 
-def result_message(call: CallState, outcome: Outcome, at: float) -> ToolMessage:
-    """Return the message of an outcome: a copy of a blank one, since all of it is valid already."""
-    asked = call.asked
-    return replace(
-        BLANK, call_id=asked.id, tool=asked.name, content=outcome.content, status=outcome.status, at=at
-    )
-
-
 def _count_retries(work: Work, batch: tuple[CallState, ...]) -> None:
     """Count failed steps per tool, and calls outside the prepared set. Raises `Failure` when none is forgiven."""
-    prepared = {tool.name: tool for tool in work.prepared}
+    prepared = prepared_by_name(work)
     failed: dict[str, bool] = {}
     outside: str | None = None
     for call in batch:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ..capabilities.frozen import FrozenDict
 from ..capabilities.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
-from ..capabilities.records import replace
+from ..capabilities.records import copier, replace
 from ..capabilities.state import RunState
 from ..capabilities.views import view_problem
 from . import ledger
@@ -42,20 +42,23 @@ def started(work: Work, facts: Facts = NONE) -> Effect:
     return step(work)
 
 
+_RESET = copier(
+    RunState, "run_step", "messages", "request_messages", "model", "settings", "instructions", "tools"
+)
+
+
 def step(work: Work) -> Effect:
     """Pass the gate and gather for the request."""
     setup = work.setup
     reason = ledger.before_step(work.run, setup.limits, setup.token_limits, work.started, work.now)
+    run = work.run
+    messages = run.messages + work.results if work.results else run.messages
+    work.results = ()
     if reason is not None:
+        work.run = replace(run, messages=messages)
         raise Failure(reason)
-    work.run = replace(
-        work.run,
-        run_step=work.run.run_step + 1,
-        request_messages=None,
-        model=setup.model,
-        settings=setup.settings,
-        instructions=setup.instructions,
-        tools=setup.inventory,
+    work.run = _RESET(
+        run, run.run_step + 1, messages, None, setup.model, setup.settings, setup.instructions, setup.inventory
     )
     work.writers = NOBODY
     work.write("step_started")

@@ -27,10 +27,11 @@ def read(text: str, max_depth: int, *, utf8: bool, an_object: bool = False) -> t
         "{"
     ) <= max_depth:
         try:
-            value = freeze(_FAST.decode(text))
-        except (ValueError, RecursionError):
+            found, end = _SCAN(text, 0)  # what `decode` calls, without its two searches for white space
+            value = found if type(found) is FrozenDict else freeze(found)
+        except (ValueError, RecursionError, StopIteration):
             return _explain(text, max_depth, utf8, an_object)
-        if not an_object or type(value) is FrozenDict:
+        if end == len(text) and (not an_object or type(value) is FrozenDict):
             return value, ()
     return _explain(text, max_depth, utf8, an_object)
 
@@ -146,6 +147,7 @@ def _constant(name: str) -> object:
 _FROZEN: Final = frozenset({str, bool, type(None), FrozenDict})
 _SMALL: Final = 1 << 64
 _FAST: Final = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
+_SCAN: Final = _FAST.scan_once
 _SLOW: Final = json.JSONDecoder(
     object_pairs_hook=_Object, parse_constant=_constant, parse_int=_integer, parse_float=_float
 )

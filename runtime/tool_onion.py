@@ -9,7 +9,7 @@ from attrs import evolve
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Link
 from ..capabilities.messages import Content
-from ..capabilities.records import replace
+from ..capabilities.records import copier, replace
 from ..capabilities.verdict import NOT_RUN_NOTE, Outcome
 from .admission import IDLE
 from .chains import active, hook_failed, inactive_links
@@ -60,7 +60,10 @@ async def _together(session: Session, steps: list[Step], limit: int | None) -> N
 async def _unwrapped(session: Session, effect: RunTools, call: CallState) -> None:
     """Run a call without the ring that nobody stands in."""
     outcome = await attempt(session, effect, call, 1)
-    session.results[call.asked.id] = CallResult(replace(call, outcome=outcome), effect.run)
+    session.results[call.asked.id] = CallResult(_DONE(call, outcome), effect.run)
+
+
+_DONE = copier(CallState, "outcome")
 
 
 def _so_far(session: Session, effect: RunTools, rings: list["ToolRing"]) -> tuple[CallResult, ...]:
@@ -126,7 +129,8 @@ class ToolRing(Ring):
         outcome = done.outcome
         if outcome is not None and outcome.attempts < self.attempts:  # a wrapper chose the result of an earlier one
             done = replace(done, outcome=evolve(outcome, attempts=self.attempts))
-        return CallResult(replace(done, run=IDLE), done.run, extra, tuple(self.entries), self.broken)
+        run = self.latches(done.run)
+        return CallResult(replace(done, run=IDLE), run, extra, tuple(self.entries), self.broken)
 
     def so_far(self) -> CallResult | None:
         """Return what is known when the batch is cut short; None of a call whose body never began.

@@ -92,6 +92,8 @@ class Work(Scribe):
     def __init__(self, state: MachineState, now: float) -> None:
         """Start from a state, at a time."""
         super().__init__(state.run, now, strict=state.setup.strict)
+        # Results of a batch that enter the history together with the next step's reset, in one copy of the run.
+        self.results: tuple[Message, ...] = ()
         (
             self.setup,
             self.phase,

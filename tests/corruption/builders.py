@@ -95,7 +95,8 @@ class Bodies:
         return sum(ran == name for ran, _ in self.ran)
 
 
-def at(point: str, write: Write, key: str) -> Capability:
+# Any: what its slot holds is up to the write.
+def at(point: str, write: Write, key: str) -> Capability[Any]:
     """Return a capability that applies `write` at a point of the grid; of a wrapper, on its way in or out."""
     name, _, side = point.partition(":")
     function: Callable[..., object]
@@ -117,11 +118,11 @@ def at(point: str, write: Write, key: str) -> Capability:
             return write(await call_next(record))
 
         function = outward
-    made: Capability = getattr(hook, name)(function)
+    made: Capability[Any] = getattr(hook, name)(function)
     return evolve(made, key=key)
 
 
-def spy(point: str, look: Look, key: str = "spy") -> Capability:
+def spy(point: str, look: Look, key: str = "spy") -> Capability[Any]:
     """Return a capability that looks at the record of a point and passes it on."""
 
     def write(record: Any) -> Any:
@@ -131,8 +132,8 @@ def spy(point: str, look: Look, key: str = "spy") -> Capability:
     return at(point, write, key)
 
 
-def forger_then_spy(point: str, write: Write, look: Look) -> list[Capability]:
-    """Return a list in which the spy is the next to see what the forger did; on the way out it is the outer one."""
+def forger_then_spy(point: str, write: Write, look: Look) -> list[Capability[Any]]:
+    """Return a list in which the spy is the next to see what the forger did; on the way out, the outer."""
     pair = [at(point, write, "forger"), spy(point, look)]
     return pair[::-1] if point.endswith(":out") else pair
 

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 from attrs import evolve, frozen
 
 from capfold.capabilities import (
@@ -71,7 +72,9 @@ class Mask(Capability):
 
 def shout(message: Any) -> Any:
     """Write a user message in capitals."""
-    return evolve(message, content=str(message.content).upper()) if isinstance(message, UserMessage) else message
+    return (
+        evolve(message, content=str(message.content).upper()) if isinstance(message, UserMessage) else message
+    )
 
 
 @frozen
@@ -91,12 +94,12 @@ def agent_of(last: int) -> Agent[str]:
     async def slow(n: int) -> str:
         """Finish late."""
         for _ in range(5):
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
         return f"slow {n}"
 
     async def fast(n: int, words: dict[str, int]) -> dict[str, int]:
         """Finish early."""
-        return {word: n for word in words}
+        return dict.fromkeys(words, n)
 
     async def flaky(n: int) -> str:
         """Fail once."""
@@ -109,7 +112,11 @@ def agent_of(last: int) -> Agent[str]:
         return [Approve(always=True) if r.tool == "slow" else Edit({"n": 9, "words": {}}) for r in requests]
 
     script: list[Any] = [
-        [call("slow", {"n": 1}), call("fast", {"n": 2, "words": dict.fromkeys(WORDS, 1)}), call("flaky", {"n": 3})],
+        [
+            call("slow", {"n": 1}),
+            call("fast", {"n": 2, "words": dict.fromkeys(WORDS, 1)}),
+            call("flaky", {"n": 3}),
+        ],
         [call("slow", {"n": 1}, id="call_1_0"), call("nobody", {"x": 1}), call("fast", {"n": "x"})],
         AssistantMessage("done", provider_items=[{word: {} for word in WORDS}]),
     ]

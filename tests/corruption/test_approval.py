@@ -18,7 +18,6 @@ from capfold.capabilities import (
     call,
     tool,
 )
-from capfold.capabilities.state import RunState as State
 from capfold.runtime import (
     Agent,
     Answer,
@@ -347,7 +346,9 @@ async def test_c35_a_tuned_tool_survives_the_snapshot() -> None:
     assert ("completed", [10]) == (done.status, payments.paid)
 
 
-@pytest.mark.parametrize("decisions", [None, "approve", [], [Approve(), Approve()], [True], {"a": 1}], ids=repr)
+@pytest.mark.parametrize(
+    "decisions", [None, "approve", [], [Approve(), Approve()], [True], {"a": 1}], ids=repr
+)
 async def test_c35_an_approver_that_answers_wrongly(decisions: Any) -> None:
     """A live approver's malformed answer is no answer: suspended, nothing ran, a right one works."""
     payments = Payments()

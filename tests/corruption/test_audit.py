@@ -180,9 +180,7 @@ class FailingSink(MemorySink):
 def agent_of(works: Works, *sinks: Sink, capabilities: Any = ()) -> Agent[str]:
     """Return an agent whose model asks for two batches, then says done."""
     script: list[Any] = [batch(0, 1), batch(2), "done"]
-    return Agent(
-        "desk", ScriptedModel(script), tools=[works.tool()], capabilities=capabilities, sinks=sinks
-    )
+    return Agent("desk", ScriptedModel(script), tools=[works.tool()], capabilities=capabilities, sinks=sinks)
 
 
 WRITES = 6  # start to request, then before and after each batch, then the end

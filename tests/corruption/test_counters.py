@@ -1,10 +1,12 @@
 """Counters and accounts: no hook moves a number that the runtime counts, and no wrapper outspends a limit."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from attrs import evolve
 
@@ -13,9 +15,12 @@ from capfold.capabilities import (
     CallNext,
     CallState,
     Capability,
+    Json,
+    Outside,
     RequireApproval,
     RunState,
     ToolHook,
+    ToolMessage,
     Usage,
     UserMessage,
     call,
@@ -25,7 +30,16 @@ from capfold.capabilities import (
 from capfold.capabilities.frozen import FrozenDict
 from capfold.capabilities.owners import Owner, owners
 from capfold.capabilities.records import replace
-from capfold.runtime import Approve, LimitExceeded, Limits, ModelError, RunError, ScriptedModel
+from capfold.runtime import (
+    ApprovalRequest,
+    Approve,
+    LimitExceeded,
+    Limits,
+    ModelError,
+    ModelRequest,
+    RunError,
+    ScriptedModel,
+)
 from tests.corruption.builders import (
     CALL_POINTS,
     POINTS,
@@ -60,7 +74,7 @@ WAYS: dict[str, Callable[..., RunState]] = {"evolve": evolve, "replace": replace
 async def test_c01_a_runtime_field_is_restored_at_every_point(
     point: str, name: str, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At every hook and edge, a written RUNTIME field is put back before the next one looks, and is on record."""
+    """At every hook and edge, a RUNTIME field is put back before the next one looks, on record."""
     foreign = FOREIGN.get(name, 99)
     given: list[object] = []
     seen: list[object] = []
@@ -164,12 +178,14 @@ def test_c01_no_verb_reaches_a_runtime_field(verb: str) -> None:
     """No verb changes a RUNTIME field."""
     run = RunState(run_step=1, requests=1, messages=(UserMessage("go"), UserMessage("on")))
     after = RUN_VERBS[verb](run)
-    assert [getattr(run, name) for name in RUNTIME_FIELDS] == [getattr(after, name) for name in RUNTIME_FIELDS]
+    assert [getattr(run, name) for name in RUNTIME_FIELDS] == [
+        getattr(after, name) for name in RUNTIME_FIELDS
+    ]
 
 
 @pytest.mark.parametrize("point", POINTS)
 async def test_c02_clearing_tool_retries_does_not_postpone_the_end(point: str) -> None:
-    """A hook that clears `tool_retries` after each failure changes nothing: the configured retries are all."""
+    """A hook that clears `tool_retries` after each failure changes nothing: the retries are as configured."""
 
     def write(record: Any) -> Any:
         return on_run(record, lambda run: evolve(run, tool_retries=FrozenDict()))
@@ -241,7 +257,9 @@ async def test_c04_a_batch_over_the_limit_is_refused_whole(point: str) -> None:
     assert [1, 2] == sorted(amount for _, amount in bodies.ran)  # type: ignore[type-var]  # integers
     assert 2 == partial_of(error).tool_calls
     done, refused = ["ToolMessage:succeeded"] * 2, ["ToolMessage:not_executed"] * 2
-    assert ["UserMessage", "AssistantMessage", *done, "AssistantMessage", *refused] == shapes(partial_of(error))
+    assert ["UserMessage", "AssistantMessage", *done, "AssistantMessage", *refused] == shapes(
+        partial_of(error)
+    )
 
 
 @pytest.mark.parametrize("point", [point for point in POINTS if point not in CALL_POINTS])
@@ -262,11 +280,19 @@ async def test_c05_output_retries_cannot_be_refilled(point: str) -> None:
     error = await failure(made.run("go"))
     assert "OutputRetriesExhausted" == culprit(error)[0]
     assert 3 == requests_of(made)
-    assert ["UserMessage", *["AssistantMessage", "UserMessage"] * 2, "AssistantMessage"] == shapes(partial_of(error))
+    tried = records(partial_of(error).log, "restored")
+    assert (point == "after_run") == (not tried)  # after_run is not reached by a run that fails
+    assert {("forger", hook_of(point))} >= {(record.actor, record.hook) for record in tried}
+    assert ["UserMessage", *["AssistantMessage", "UserMessage"] * 2, "AssistantMessage"] == shapes(
+        partial_of(error)
+    )
 
 
 USAGE = Usage(input_tokens=10, output_tokens=5, cached_tokens=0, reasoning_tokens=0)
-LIES = {"zero": Usage(input_tokens=0, output_tokens=0), "inflated": Usage(input_tokens=999, output_tokens=999)}
+LIES = {
+    "zero": Usage(input_tokens=0, output_tokens=0),
+    "inflated": Usage(input_tokens=999, output_tokens=999),
+}
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -301,12 +327,16 @@ async def test_c06_usage_of_a_response_is_restored_after_the_model() -> None:
     assert isinstance(last, AssistantMessage)
     assert ("other", USAGE, USAGE) == (last.content, last.usage, result.usage)
     (record,) = records(result.log, "restored")
-    assert ("forger", "after_model_request", {"response.usage"}) == (record.actor, record.hook, set(record.restored))
+    assert ("forger", "after_model_request", {"response.usage"}) == (
+        record.actor,
+        record.hook,
+        set(record.restored),
+    )
 
 
 @pytest.mark.parametrize("lie", LIES)
 async def test_c06_a_wrapper_cannot_return_a_response_with_another_usage(lie: str) -> None:
-    """A model wrapper that rewrites the response it got is rejected by name; the provider's usage is booked."""
+    """A wrapper that rewrites the response it got is rejected by name; the provider's usage is booked."""
 
     async def forge(call_next: CallNext[RunState, RunState], state: RunState) -> RunState:
         state = await call_next(state)
@@ -333,7 +363,9 @@ async def test_c06_a_made_up_response_costs_what_the_provider_took() -> None:
     assert ("cached", 0, 0, 0) == (result.output, result.requests, result.usage.total, requests_of(made))
 
 
-def retrying(times: int, key: str = "retry", catch: tuple[type[BaseException], ...] = (RunError,)) -> Capability:
+def retrying(
+    times: int, key: str = "retry", catch: tuple[type[BaseException], ...] = (RunError,)
+) -> Capability:
     """Return a tool wrapper that runs the body several times and swallows every error."""
 
     async def again(call_next: CallNext[CallState, CallState], asked: CallState) -> CallState:
@@ -350,14 +382,14 @@ def retrying(times: int, key: str = "retry", catch: tuple[type[BaseException], .
 
 @pytest.mark.parametrize("returns", ["last", "refused", "answered", "raises"])
 async def test_c07_a_wrapper_cannot_run_a_body_beyond_the_limit(returns: str) -> None:
-    """Under `tool_calls=1` the body runs once, and the run ends by the limit whatever the wrapper makes of it."""
+    """Under `tool_calls=1` the body runs once; the run ends by the limit, whatever the wrapper does."""
 
     async def again(call_next: CallNext[CallState, CallState], asked: CallState) -> CallState:
         done = await call_next(asked)
         for _ in range(3):
             try:
                 await call_next(asked)
-            except Exception as error:  # noqa: BLE001  # the attack: it swallows the limit too
+            except Exception as error:  # the attack: it swallows the limit too
                 if returns == "raises":
                     raise ValueError("mine") from error
         return {"refused": done.refuse("no"), "answered": done.answer("yes")}.get(returns, done)
@@ -382,7 +414,7 @@ async def test_c07_a_wrapper_cannot_run_a_body_beyond_the_limit(returns: str) ->
 
 
 async def test_c07_a_kept_call_next_is_of_no_use_later() -> None:
-    """A wrapper that keeps `call_next` and calls it in a later step runs no body: it is named, and the run ends."""
+    """A wrapper that keeps `call_next` and calls it in a later step runs no body: it is named."""
     kept: list[tuple[Any, CallState]] = []
 
     async def keep(call_next: CallNext[CallState, CallState], asked: CallState) -> CallState:
@@ -404,7 +436,7 @@ async def test_c07_a_kept_call_next_is_of_no_use_later() -> None:
 
 
 async def test_c07_a_wrapper_waits_for_what_it_began() -> None:
-    """A wrapper that returns while a `call_next` of it is running is named: its effect would be on no record."""
+    """A wrapper that returns while its `call_next` is running is named: the effect would be on no record."""
     bodies = Bodies()
     scope = anyio.CancelScope()
 
@@ -414,7 +446,7 @@ async def test_c07_a_wrapper_waits_for_what_it_began() -> None:
                 await call_next(asked)
 
         tasks.start_soon(late)
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         await started.wait()
         return asked.answer("at once")
 
@@ -456,7 +488,9 @@ async def test_c07_a_body_that_a_wrapper_cut_short_may_have_happened(verb: str) 
         await anyio.sleep_forever()
         return "never"
 
-    made = agent([call("slow"), "done"], tools=[slow], capabilities=[evolve(ToolHook(impatient), key="timeout")])
+    made = agent(
+        [call("slow"), "done"], tools=[slow], capabilities=[evolve(ToolHook(impatient), key="timeout")]
+    )
     if verb == "stop":
         result: Any = await made.run("go")
         assert ("stopped", "timeout") == (result.status, result.state.stopped.key)
@@ -524,18 +558,26 @@ async def test_c09_limits_survive_suspension(transport: str) -> None:
 async def test_c09_five_approvals_in_one_batch_over_the_limit_ask_nobody() -> None:
     """A batch of five under tool limit 1 ends the run before anybody is asked; nothing is charged or run."""
     asked: list[object] = []
+
+    def approve(requests: tuple[ApprovalRequest, ...]) -> list[Approve]:
+        asked.append(requests)
+        return [Approve() for _ in requests]
+
     bodies = Bodies()
     made = agent(
         [[call("pay", {"amount": i}) for i in range(5)]],
         tools=[bodies.pay()],
         capabilities=[RequireApproval()],
         limits=Limits(tool_calls=1),
-        approver=lambda requests: asked.append(requests) or [Approve() for _ in requests],
+        approver=approve,
     )
     error = await failure(made.run("go"))
     assert "LimitExceeded" == culprit(error)[0]
     assert ([], []) == (asked, bodies.ran)
-    assert (0, ["ToolMessage:not_executed"] * 5) == (partial_of(error).tool_calls, shapes(partial_of(error))[-5:])
+    assert (0, ["ToolMessage:not_executed"] * 5) == (
+        partial_of(error).tool_calls,
+        shapes(partial_of(error))[-5:],
+    )
 
 
 @pytest.mark.parametrize("transport", ["result", "snapshot"])
@@ -557,7 +599,7 @@ async def test_c09_a_retrying_wrapper_has_no_more_after_a_resume(transport: str)
 
 @pytest.mark.parametrize("catch", [ModelError, Exception])
 async def test_c10_a_retry_of_the_model_is_charged(catch: type[Exception]) -> None:
-    """Under `requests=1`, a wrapper that asks the model again makes one provider call; the run ends by the limit."""
+    """Under `requests=1`, a wrapper that asks again makes one provider call; the run ends by the limit."""
 
     async def again(call_next: CallNext[RunState, RunState], state: RunState) -> RunState:
         for _ in range(4):
@@ -578,6 +620,44 @@ async def test_c10_a_retry_of_the_model_is_charged(catch: type[Exception]) -> No
     assert isinstance(reason, LimitExceeded)
     assert ("requests", 1, 1) == (reason.limit, reason.used, reason.allowed)
     assert (1, 1) == (requests_of(made), partial_of(error).requests)
+
+
+class Greedy(Capability):
+    """Asks the model as often as it can in a gatherer, and swallows every error."""
+
+    async def gather_before_model_request(self, state: RunState, outside: Outside) -> Json:
+        for _ in range(5):
+            with contextlib.suppress(Exception):
+                await outside.request([UserMessage("more")])
+        return None
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+async def test_c10_a_gatherers_requests_are_charged_to_the_run(limit: int) -> None:
+    """A gatherer cannot outspend `requests`, whatever it catches: the run ends by the limit."""
+    made = agent(["a"] * 9, capabilities=[Greedy()], limits=Limits(requests=limit))
+    error = await failure(made.run("go"))
+    reason = error.reason
+    assert isinstance(reason, LimitExceeded)
+    assert ("requests", limit, limit) == (reason.limit, reason.used, reason.allowed)
+    assert (limit, limit) == (requests_of(made), partial_of(error).requests)
+
+
+async def test_c10_a_request_that_a_wrapper_cut_short_is_charged() -> None:
+    """A wrapper that gives up on the model and responds by itself has used a request all the same."""
+
+    async def impatient(call_next: CallNext[RunState, RunState], state: RunState) -> RunState:
+        with anyio.move_on_after(0.01):
+            return await call_next(state)
+        return state.respond(AssistantMessage("fallback"))
+
+    async def hang(request: ModelRequest) -> str:
+        await anyio.sleep_forever()
+        return "never"
+
+    made = agent([hang], capabilities=[evolve(hook.wrap_model_request(impatient), key="timeout")])
+    result = await made.run("go")
+    assert ("fallback", 1, 1) == (result.output, result.requests, requests_of(made))
 
 
 @pytest.mark.parametrize("slow", [None, "a", "b"])
@@ -604,9 +684,8 @@ async def test_c13_the_last_unit_has_one_winner(slow: str | None) -> None:
     reason = error.reason
     assert isinstance(reason, LimitExceeded)
     partial = partial_of(error)
-    first, second = (message for message in partial.messages if hasattr(message, "call_id"))
+    first, second = (message for message in partial.messages if isinstance(message, ToolMessage))
     assert ("tool_calls", second.call_id, 0) == (reason.limit, reason.call, reason.share)
     assert (2, 1) == (ran.count("a"), ran.count("b"))
     assert 3 == partial.tool_calls
     assert (first.status, second.status) == ("succeeded", "succeeded")
-

@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import anyio
+import anyio.lowlevel
 import pytest
 from attrs import evolve
 
@@ -116,9 +117,7 @@ async def test_c47_an_after_tool_hook_raises(place: int) -> None:
     works = Works()
     mask = at("after_tool_execute", lambda call: call.with_content("masked"), "Mask")
     broken = at("after_tool_execute", lambda call: bug(call) if call.index == place else call)
-    agent = Agent(
-        "desk", ScriptedModel([batch(0, 1, 2)]), tools=[works.tool()], capabilities=[mask, broken]
-    )
+    agent = Agent("desk", ScriptedModel([batch(0, 1, 2)]), tools=[works.tool()], capabilities=[mask, broken])
     error = await failed(agent)
     assert isinstance(error.reason, HookFailed)
     assert ("Actor", "after_tool_execute", f"c{place}") == (
@@ -144,9 +143,7 @@ async def test_c50_a_tool_that_finished_before_a_guard_tripped(where: str) -> No
     guards: dict[str, Capability] = {
         "after hook": at("after_tool_execute", lambda c: c.fail("no") if c.index == 1 else c, "Guard"),
         "next batch": at("admit_tool_execute", lambda c: c.fail("no") if c.run.run_step == 2 else c, "Guard"),
-        "next response": at(
-            "after_model_request", lambda s: s.fail("no") if s.run_step == 2 else s, "Guard"
-        ),
+        "next response": at("after_model_request", lambda s: s.fail("no") if s.run_step == 2 else s, "Guard"),
         "wrapper beside it": at("wrap_tool_execute:in", lambda c: c.fail("no") if c.index else c, "Guard"),
     }
     script: list[Any] = [batch(0, 1), batch(2), "done"]
@@ -352,9 +349,9 @@ async def test_c74_two_of_three_parallel_reads_fail(good: int, how: str, finish:
         """Read something."""
         order = n if finish == "in order" else 2 - n
         for _ in range(3):
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
         while len(done) < order and how != "timeout":
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
         if n != good and how == "timeout":
             await anyio.sleep_forever()
         done.append(n)

@@ -55,7 +55,9 @@ async def test_c39_trimmed_at_every_cut(window: int) -> None:
     check_closed(result.messages)
     assert 7 + 4 + 2 + 3 + 1 == len(result.messages)
     whole = Works()
-    untrimmed = await Agent("desk", ScriptedModel(script), tools=[whole.tool()]).run("the task", messages=HISTORY)
+    untrimmed = await Agent("desk", ScriptedModel(script), tools=[whole.tool()]).run(
+        "the task", messages=HISTORY
+    )
     assert untrimmed.messages == result.messages
     for request in model.requests:
         assert view_problem(request.messages) is None
@@ -278,9 +280,16 @@ async def test_c42_canonical_messages_cannot_be_rewritten(point: str, forge: Any
         later.append("called")
         return record
 
-    agent = Agent(
-        "desk", model, tools=[works.tool()], capabilities=[at(point, act), at(hook_of(point), look, "Later")]
-    ) if ":" not in point else Agent("desk", model, tools=[works.tool()], capabilities=[at(point, act)])
+    agent = (
+        Agent(
+            "desk",
+            model,
+            tools=[works.tool()],
+            capabilities=[at(point, act), at(hook_of(point), look, "Later")],
+        )
+        if ":" not in point
+        else Agent("desk", model, tools=[works.tool()], capabilities=[at(point, act)])
+    )
     error = await failed(agent, messages=HISTORY)
     reason = error.reason
     assert isinstance(reason, IllegalTransition)

@@ -160,7 +160,9 @@ async def test_c51_trim_from_messages_then_redact(tmp_path: Path) -> None:
     check_kept(result, model, path)
 
 
-@pytest.mark.parametrize("point", ["before_model_request", "after_model_request", "after_tool_execute", "after_run"])
+@pytest.mark.parametrize(
+    "point", ["before_model_request", "after_model_request", "after_tool_execute", "after_run"]
+)
 @pytest.mark.parametrize("order", ["Redact, Stop", "Stop, Redact"])
 async def test_c51_redact_and_stop(tmp_path: Path, order: str, point: str) -> None:
     """A stop skips no redaction: neither what was said before it, nor what came with it, keeps the secret."""
@@ -227,7 +229,9 @@ GATHERED = [
 ]
 
 
-def gatherer(point: str, key: str, seen: list[tuple[str, dict[str, object]]], action: Any = None) -> Capability:
+def gatherer(
+    point: str, key: str, seen: list[tuple[str, dict[str, object]]], action: Any = None
+) -> Capability:
     """Return a capability that gathers a fact for one hook, and notes all facts that it finds there."""
 
     async def gather(self: Capability, record: Any, outside: Any) -> Any:

@@ -18,10 +18,21 @@ from capfold.capabilities import (
     RunState,
     call,
     hook,
+    when,
 )
 from capfold.capabilities.grid import FORMER_NAMES, GATHERERS, HOOKS, REDUCERS, WRAPPERS
 from capfold.runtime import Agent, HookError, Limits, RunError, checked_fold
-from tests.corruption.builders import Bodies, agent, at, culprit, failure, partial_of, records, requests_of, shapes
+from tests.corruption.builders import (
+    Bodies,
+    agent,
+    at,
+    culprit,
+    failure,
+    partial_of,
+    records,
+    requests_of,
+    shapes,
+)
 
 
 class SubRun(RunState):
@@ -120,7 +131,7 @@ def wrapper(name: str, make: Callable[[Any], object], *, early: bool, key: str =
 @pytest.mark.parametrize("what", [*RETURNS, "as given"])
 @pytest.mark.parametrize("name", ["wrap_run", "wrap_model_request", "wrap_tool_execute"])
 async def test_c57_a_wrapper_returns_its_record_or_is_named(name: str, what: str, early: bool) -> None:  # noqa: FBT001  # a parameter of the test
-    """One typed error with the culprit, whether it went inward or not; what its effect did stays on record."""
+    """One typed error with the culprit, whether it went inward or not; what was done stays on record."""
     make, kind = RETURNS.get(what, (lambda record: record, "InvalidReturn"))
     bodies = Bodies()
     inner: list[str] = []
@@ -150,7 +161,10 @@ async def test_c57_a_wrapper_returns_its_record_or_is_named(name: str, what: str
     else:
         ran = (0, 1) if early else (1, 1)
     assert ran == (len(bodies.ran), requests_of(made))
-    assert (partial.tool_calls, partial.requests) == (int(ran[1] > 0 and name != "wrap_model_request"), ran[1])
+    assert (partial.tool_calls, partial.requests) == (
+        int(ran[1] > 0 and name != "wrap_model_request"),
+        ran[1],
+    )
     assert (not early) == bool(inner)
     if name == "wrap_tool_execute":
         settled = records(partial.log, "tool_settled")
@@ -162,7 +176,7 @@ async def test_c57_a_wrapper_returns_its_record_or_is_named(name: str, what: str
 @pytest.mark.parametrize("name", ["wrap_run", "wrap_model_request", "wrap_tool_execute"])
 @pytest.mark.parametrize("early", [True, False])
 async def test_c57_the_error_of_another_run_is_a_failure_of_the_hook(name: str, early: bool) -> None:  # noqa: FBT001  # a parameter of the test
-    """A wrapper that lets the RunError of a run of its own through has failed: it is named, and the run ends."""
+    """A wrapper that lets the RunError of a run of its own through has failed: it is named."""
     other = agent(["x"], limits=Limits(requests=0))
 
     async def wrap(call_next: CallNext[Any, Any], record: Any) -> Any:
@@ -214,7 +228,8 @@ def gatherer(name: str, make: Callable[[], Any], key: str) -> Capability:
         return await found if isinstance(found, Awaited) else found  # type: ignore[no-any-return]  # the attack
 
     kind = type(f"Gathers_{record}", (Gathers,), {name: gather})
-    return kind(make, key=key)
+    made: Capability = kind(make, key=key)
+    return made
 
 
 class Awaited:
@@ -289,10 +304,45 @@ async def test_c57_a_gatherer_returns_json_or_is_named(name: str, what: str) -> 
 def test_c57_checked_fold_names_the_culprit_too(name: str, what: str) -> None:
     """Outside a run, `checked_fold` ends by the same reason."""
     make, kind = RETURNS[what]
-    record: RunState | CallState = RunState() if HOOKS[name].record == "RunState" else CallState()
+    record: Any = RunState() if HOOKS[name].record == "RunState" else CallState()
     with pytest.raises(HookError) as caught:
         checked_fold([at(name, make, "culprit")], name, record)
     assert (kind, "culprit", name, None) == culprit(caught.value)
+
+
+CONDITIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "text": (lambda _: "yes", "InvalidReturn"),
+    "None": (lambda _: None, "InvalidReturn"),
+    "1": (lambda _: 1, "InvalidReturn"),
+    "coroutine": (later, "InvalidReturn"),
+    "raises": (raising, "HookFailed"),
+}
+
+
+@pytest.mark.parametrize("what", CONDITIONS)
+@pytest.mark.parametrize("name", [*REDUCERS, "wrap_run:in", "wrap_model_request:in", "wrap_tool_execute:in"])
+async def test_c57_a_condition_returns_a_bool_or_is_named(name: str, what: str) -> None:
+    """The predicate of a `when` that returns no bool, or raises, is an error of the capability under it."""
+    if what == "coroutine":
+        # An async function is refused when it is given; a hidden one, when it is asked.
+        with pytest.raises(TypeError, match="when"):
+            when(later, Capability())  # type: ignore[arg-type]  # the attack
+    make, kind = CONDITIONS[what]
+
+    def ask(state: RunState) -> Any:
+        return make(state)
+
+    bodies = Bodies()
+    made = agent(
+        [call("pay", {"amount": 1}), "done"],
+        tools=[bodies.pay()],
+        capabilities=[when(ask, at(name, lambda record: record, "culprit"))],
+    )
+    error = await failure(made.run("go"))
+    hook_name = name.partition(":")[0]
+    assert (kind, "culprit", hook_name, None) == culprit(error)
+    ran = {"after_tool_execute", "after_run"}
+    assert int(name in ran) == len(bodies.ran)
 
 
 # --- C58: what fails before any run
@@ -308,7 +358,9 @@ async def async_identity(self: object, *arguments: object) -> object:
     return arguments[-1]
 
 
-@pytest.mark.parametrize("name", ["before_modle_request", "admit_tool", "on_start", "after_tools", "wrap_tools", *FORMER_NAMES])
+@pytest.mark.parametrize(
+    "name", ["before_modle_request", "admit_tool", "on_start", "after_tools", "wrap_tools", *FORMER_NAMES]
+)
 def test_c58_a_misspelt_hook_fails_at_class_creation(name: str) -> None:
     """A method that looks like a hook and is none fails, naming class and method; also in a mixin."""
     with pytest.raises(TypeError, match=rf"Mine\.{name} is no hook"):
@@ -387,11 +439,31 @@ def test_c58_undecorated_fields_fail_at_construction() -> None:
         Below()
 
 
-@pytest.mark.parametrize("name", ["describe", "initial", "before_run", "wrap_run", "declares", "overrides", "tool_names"])
+@pytest.mark.parametrize(
+    "name", ["describe", "initial", "before_run", "wrap_run", "declares", "overrides", "tool_names"]
+)
 def test_c58_a_field_may_not_shadow_the_base(name: str) -> None:
     """A field named like something of the base fails at class creation."""
     with pytest.raises(TypeError, match=name):
         attrs.make_class("Mine", {name: attrs.field(default=3)}, bases=(Capability,), frozen=True)
+
+
+@frozen
+class Limited(Capability):
+    """Has a field."""
+
+    limit: int = 1
+
+
+@pytest.mark.parametrize("name", ["key", "hold_stream", "limit"])
+@pytest.mark.parametrize("value", ["mine", True, property(lambda self: "mine"), identity])
+def test_c58_a_plain_attribute_in_place_of_a_field_fails_at_class_creation(name: str, value: object) -> None:
+    """`key = "mine"` without annotation would be ignored: refused, naming class and field; in a mixin too."""
+    with pytest.raises(TypeError, match=rf"Mine\.{name}"):
+        frozen(type("Mine", (Limited,), {name: value}))
+    mixin = type("Mixin", (), {name: value})
+    with pytest.raises(TypeError, match=rf"Mixin\.{name}"):
+        type("Mine", (mixin, Limited), {})
 
 
 @pytest.mark.parametrize("key", ["", 3, None, ("a",)])

@@ -51,4 +51,12 @@ async def test_c67_equal_digests_here(here: list[str]) -> None:
         assert verify(one).complete
     assert here == [f"{record.kind} {record.digest}" for log in first for record in log]
     kinds = {record.kind for log in first for record in log}
-    assert {"restored", "rejected", "gathered", "call_decided", "call_refused", "note", "tool_settled"} <= kinds
+    assert {
+        "restored",
+        "rejected",
+        "gathered",
+        "call_decided",
+        "call_refused",
+        "note",
+        "tool_settled",
+    } <= kinds

@@ -16,9 +16,9 @@ from capfold.capabilities import (
     RequireApproval,
     RunState,
     Tool,
-    Toolkit,
     ToolBudget,
     ToolContext,
+    Toolkit,
     ToolMessage,
     UserMessage,
     call,
@@ -28,8 +28,9 @@ from capfold.capabilities import (
     tool,
 )
 from capfold.capabilities.frozen import FrozenDict
-from capfold.capabilities.grid import HOOKS, REDUCERS
+from capfold.capabilities.grid import REDUCERS
 from capfold.runtime import Agent, Approve, FunctionModel, ModelRequest, ScriptedModel, checked_fold
+from capfold.runtime.scripted_model import Reply
 from tests.corruption.builders import (
     CALL_POINTS,
     POINTS,
@@ -47,9 +48,10 @@ from tests.corruption.builders import (
     requests_of,
     run_of,
     shapes,
+    spy,
 )
 
-VICTIM = at("before_run", lambda state: state.put(VICTIM, 1), "victim")
+VICTIM: Capability[Any] = at("before_run", lambda state: state.put(VICTIM, 1), "victim")
 WRAPPER_POINTS = [point for point in POINTS if ":" in point]
 
 
@@ -92,7 +94,11 @@ async def test_c53_another_capabilitys_slot_is_out_of_reach(point: str, attack: 
     partial = partial_of(error)
     assert (None if point == "wrap_run:in" else 1) == partial.state.slot_of("victim")
     (record,) = records(partial.log, "rejected")
-    assert ("forger", hook_of(point), {field_at(point, "slots")}) == (record.actor, record.hook, set(record.rejected))
+    assert ("forger", hook_of(point), {field_at(point, "slots")}) == (
+        record.actor,
+        record.hook,
+        set(record.rejected),
+    )
 
 
 @pytest.mark.parametrize("point", WRAPPER_POINTS)
@@ -166,10 +172,10 @@ async def test_c53_a_fit_slot_value_is_kept_and_on_record(name: str) -> None:
 class Typed(Capability["tuple[int, ...]"]):
     """Puts a value into a slot declared as a tuple of integers."""
 
-    value: object = ()
+    value: Any = ()  # the attack is a value of a wrong type
 
     def before_run(self, state: RunState) -> RunState:
-        return state.put(self, self.value)  # type: ignore[arg-type]  # the attack
+        return state.put(self, self.value)
 
 
 @pytest.mark.parametrize("value", ["x", 1, ("x",), (1.5,), (True,), freeze([1]), frozenset({1}), None])
@@ -187,7 +193,7 @@ SLOTS: list[tuple[Capability[Any], object]] = [
     (at("before_run", lambda run: run.put(HOOK_MADE, freeze({"a": [1]})), "own"), freeze({"a": [1]})),
     (at("before_run", lambda run: run.put(HOOK_MADE, 1.0), "own"), 1.0),
 ]
-HOOK_MADE = at("before_run", lambda run: run, "own")
+HOOK_MADE: Capability[Any] = at("before_run", lambda run: run, "own")
 
 
 @pytest.mark.parametrize(("capability", "value"), SLOTS)
@@ -210,7 +216,7 @@ async def test_c53_an_accepted_slot_survives_a_snapshot(capability: Capability[A
 def test_c53_a_slot_type_that_nobody_knows_fails_at_construction() -> None:
     """A quoted type that cannot be found fails when the agent is built."""
 
-    class Mine(Capability["Nowhere"]):  # type: ignore[name-defined]  # the attack  # noqa: F821
+    class Mine(Capability["Nowhere"]):  # type: ignore[name-defined]  # the attack
         def initial(self) -> None:
             return None
 
@@ -290,7 +296,7 @@ async def test_c54_a_reordered_list_keeps_each_capabilitys_own_state(transport: 
 async def test_c54_a_changed_list_is_refused_by_name(
     capabilities: list[Capability[Any]], said: str, transport: str
 ) -> None:
-    """Dropped, added, renamed or re-configured capabilities are refused on resume; nothing runs; the first can go on."""
+    """Dropped, added, renamed or changed capabilities are refused on resume; the first list can go on."""
     bodies = Bodies()
     origin = suspending([Counted(), RequireApproval()], bodies)
     first = await origin.run("go")
@@ -319,7 +325,7 @@ async def test_c54_a_change_can_be_allowed_by_name(transport: str) -> None:
 async def test_c54_a_dropped_capability_can_be_allowed_by_name(transport: str) -> None:
     """`allow_changed` lets a capability that had state go; the others keep theirs."""
     bodies = Bodies()
-    caps = [Counted(1, key="one"), Counted(10, key="ten"), RequireApproval()]
+    caps: list[Capability[Any]] = [Counted(1, key="one"), Counted(10, key="ten"), RequireApproval()]
     first = await suspending(caps, bodies).run("go")
     carried = first if transport == "result" else first.snapshot()
     other = agent(["done"], tools=[bodies.pay()], capabilities=caps[1:])
@@ -342,7 +348,7 @@ async def test_c55_settings_tell_one_true_and_one_point_zero_apart(old: object, 
         ["done"],
         capabilities=[
             at("before_model_request", lambda run: run.with_settings(x=new), "swap"),
-            at("before_model_request", lambda run: seen.append(run.settings["x"]) or run, "look"),
+            spy("before_model_request", lambda run: seen.append(run.settings["x"])),
         ],
         settings={"x": old},
     )
@@ -361,8 +367,10 @@ async def test_c55_settings_tell_one_true_and_one_point_zero_apart(old: object, 
 def test_c55_slots_tell_them_apart(old: object, new: object) -> None:
     """So is a slot value, nested too."""
     values = freeze([old]), freeze([new])
-    owner = at("before_run", lambda run: run.put(owner, values[0]), "owner")
-    second = at("before_model_request", lambda run: evolve(run, slots=run.slots.assoc("owner", values[1])), "owner")
+    owner: Capability[Any] = at("before_run", lambda run: run.put(owner, values[0]), "owner")
+    second = at(
+        "before_model_request", lambda run: evolve(run, slots=run.slots.assoc("owner", values[1])), "owner"
+    )
     state, _ = checked_fold([owner], "before_run", RunState())
     after, (transition,) = checked_fold([second], "before_model_request", state)
     assert repr(values[1]) == repr(after.slot_of("owner"))
@@ -408,7 +416,7 @@ def talk(request: ModelRequest) -> Any:
     first = request.messages[0]
     assert isinstance(first, UserMessage)
     number = int(str(first.content))
-    return call("pay", {"amount": number + steps}) if steps < 2 else f"done {number}"  # noqa: PLR2004  # two calls
+    return call("pay", {"amount": number + steps}) if steps < 2 else f"done {number}"  # two calls
 
 
 async def test_c59_runs_of_one_agent_do_not_touch_each_other() -> None:
@@ -493,7 +501,7 @@ async def test_c61_a_hook_cannot_leave_anything_in_shared_values(point: str, wha
 
     bodies = Bodies()
     tools = [bodies.pay(metadata={"tags": ["x"]})]
-    script = [call("pay", {"amount": 1}), "done"]
+    script: list[Reply] = [call("pay", {"amount": 1}), "done"]
     settings, context = {"stop": ["a"]}, {"rights": ["read"]}
     attacked = agent(script, tools=tools, capabilities=[at(point, write, "editor")], settings=settings)
     error = await failure(attacked.run("go", context=context))
@@ -510,7 +518,7 @@ async def test_c61_a_hook_cannot_leave_anything_in_shared_values(point: str, wha
 
 
 async def test_c61_a_tool_body_gets_copies() -> None:
-    """What a body does to its arguments or context stays in that body: log, history and next run are untouched."""
+    """What a body does to its arguments or context stays in that body: log and history are untouched."""
 
     async def edit(rows: list[int], more: dict[str, list[int]]) -> str:
         """Edit what it got."""
@@ -529,7 +537,7 @@ async def test_c61_a_tool_body_gets_copies() -> None:
     made = agent([batch, batch, "done"], tools=[edit, schema])
     result = await made.run("go", context={"rights": ["read"]})
     told = [message.content for message in result.messages if isinstance(message, ToolMessage)]
-    assert ["[[1, 99], {\"a\": [1, 99]}]", "edited"] * 2 == told
+    assert ['[[1, 99], {"a": [1, 99]}]', "edited"] * 2 == told
     admitted = [record.facts["arguments"] for record in records(result.log, "call_admitted")]
     assert [{"rows": [1], "more": {"a": [1]}}, {"rows": [1]}] * 2 == admitted
     assert {"rights": ["read"]} == result.state.context
@@ -558,7 +566,9 @@ class Cache(Capability):
 class WrapCache(Capability):
     """Answers every call from a cache, in a wrapper."""
 
-    async def wrap_tool_execute(self, call_next: CallNext[CallState, CallState], call: CallState) -> CallState:
+    async def wrap_tool_execute(
+        self, call_next: CallNext[CallState, CallState], call: CallState
+    ) -> CallState:
         return call.answer("cached")
 
 
@@ -586,13 +596,15 @@ async def test_c62_a_refusal_and_an_answer_commute(order: int, cache: type[Capab
 
 @pytest.mark.parametrize("point", CALL_POINTS)
 async def test_c62_no_later_hook_takes_a_refusal_back(point: str) -> None:
-    """A verdict that is cleared or replaced is rejected by name where it is tried, and the call does not run."""
+    """A verdict that is cleared is rejected by name where it is tried, and the call does not run."""
     bodies = Bodies()
     fresh = CallState().verdict
     forger = at(point, lambda state: evolve(state, verdict=fresh), "forger")
     made = agent([call("pay", {"amount": 1}), "done"], tools=[bodies.pay()], capabilities=[Deny(), forger])
     if point in {"before_tool_execute", "wrap_tool_execute:in", "wrap_tool_execute:out"}:
-        result = await made.run("go")  # before: there is no verdict yet; wrappers: a denied call is not executed
+        result = await made.run(
+            "go"
+        )  # before: there is no verdict yet; wrappers: a denied call is not executed
         assert ("completed", []) == (result.status, bodies.ran)
         assert "ToolMessage:denied" == shapes(result)[2]
         return
@@ -611,7 +623,10 @@ async def test_c55_an_equal_value_of_the_same_type_is_no_change() -> None:
     """The other side of the rule: writing what stands there already is silent."""
     made = agent(
         ["done"],
-        capabilities=[nothing, at("before_model_request", lambda run: evolve(run, settings={"x": 1}), "same")],
+        capabilities=[
+            nothing,
+            at("before_model_request", lambda run: evolve(run, settings={"x": 1}), "same"),
+        ],
         settings={"x": 1},
     )
     result = await made.run("go")

@@ -4,12 +4,14 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import openai
 import pytest
-from attrs import evolve
+from attrs import evolve, frozen
 
 from capfold.capabilities import (
     Annotations,
     AssistantMessage,
+    CallNext,
     CallState,
     Capability,
     FromContext,
@@ -31,12 +33,24 @@ from capfold.capabilities import (
     group,
     hook,
     nested,
-    tool,
     when,
 )
 from capfold.capabilities.frozen import FrozenDict
 from capfold.capabilities.verdict import Failure, Outcome
-from capfold.runtime import Approve, LimitExceeded, Limits, Permissions, RunResult
+from capfold.runtime import (
+    Agent,
+    Approve,
+    LimitExceeded,
+    Limits,
+    ModelError,
+    ModelFailed,
+    ModelProfile,
+    ModelRunError,
+    OpenAIModel,
+    Permissions,
+    RunResult,
+)
+from capfold.runtime.scripted_model import Reply
 from tests.corruption.builders import (
     Bodies,
     agent,
@@ -62,7 +76,7 @@ def results(result: RunResult[Any]) -> list[ToolMessage]:
 
 
 async def test_c14_a_deselected_tool_is_not_executed() -> None:
-    """A tool hidden from the request and called anyway: not run, the model is told, charged, and on record."""
+    """A tool hidden from the request and called anyway: not run, model told, charged, on record."""
     bodies = Bodies()
     looked: list[str] = []
 
@@ -162,7 +176,9 @@ async def test_c15_a_selection_is_never_widened(point: str, field: str) -> None:
 
 async def test_c15_a_selection_in_before_run_says_where_to_select() -> None:
     """A selection outside before_model_request is rejected, and the error says where it belongs."""
-    made = agent(["done"], capabilities=[at("before_run", lambda run: evolve(run, instructions="x"), "early")])
+    made = agent(
+        ["done"], capabilities=[at("before_run", lambda run: evolve(run, instructions="x"), "early")]
+    )
     error = await failure(made.run("go"))
     assert ("IllegalTransition", "early", "before_run", "instructions") == culprit(error)
     assert "before_model_request" in error.reason.message
@@ -200,6 +216,35 @@ async def test_c17_an_added_call_names_its_origin(origin: str) -> None:
     (record,) = [r for r in records(result.log, "transition") if r.actor == "adder"]
     changed: Any = record.changes["response"]
     assert ["adder"] == [made_call["origin"] for made_call in changed["to"]["tool_calls"]]
+
+
+@pytest.mark.parametrize("after_error", [True, False])
+async def test_c17_a_call_that_a_wrapper_makes_up_names_its_origin(after_error: bool) -> None:  # noqa: FBT001  # a parameter of the test
+    """A wrapper that responds in place of the model: its calls bear its key, whatever they claim."""
+
+    async def made_up(call_next: CallNext[RunState, RunState], state: RunState) -> RunState:
+        if state.run_step > 1:
+            return await call_next(state)
+        if after_error:
+            with pytest.raises(ModelError):
+                await call_next(state)
+        return state.respond(AssistantMessage(tool_calls=(PAY,), finish_reason="tool_calls"))
+
+    bodies = Bodies()
+    script: list[Reply] = [ModelError("server", "down", retryable=True)] if after_error else []
+    made = agent(
+        [*script, "done"],
+        tools=[bodies.pay()],
+        capabilities=[evolve(hook.wrap_model_request(made_up), key="fallback")],
+    )
+    result = await made.run("go")
+    response = result.messages[1]
+    assert isinstance(response, AssistantMessage)
+    assert ["fallback"] == [asked.origin for asked in response.tool_calls]
+    (responded, _) = records(result.log, "model_responded")
+    written: Any = responded.facts["response"]
+    assert ["fallback"] == [asked["origin"] for asked in written["tool_calls"]]
+    assert ([("pay", 1)], 1 + after_error) == (bodies.ran, result.requests)
 
 
 async def test_c17_an_added_call_passes_the_same_gates() -> None:
@@ -350,6 +395,32 @@ async def test_c19_a_run_cannot_bring_a_tool_over_a_gated_one() -> None:
     assert (0, []) == (requests_of(made), bodies.ran)
 
 
+@frozen
+class Total:
+    """A structured output."""
+
+    amount: int
+
+
+async def test_c19_a_tool_under_the_name_of_the_output_tool_is_refused_before_the_request() -> None:
+    """A model that answers by an output tool refuses a user's tool of that name; nothing is sent."""
+
+    async def final_output(amount: int) -> str:
+        """Do something else."""
+        return "x"
+
+    # Nobody listens there: had the request been sent, its failure would be a "connection" one.
+    async with openai.AsyncOpenAI(api_key="none", base_url="http://127.0.0.1:1") as client:
+        model = OpenAIModel("m", client=client, profile=ModelProfile(json_schema=False))
+        made = Agent("agent", model, tools=[final_output], output_type=Total)
+        with pytest.raises(ModelRunError) as caught:
+            await made.run("go")
+    reason = caught.value.reason
+    assert isinstance(reason, ModelFailed)
+    assert "bad_request" == reason.kind
+    assert "'final_output'" in reason.message
+
+
 async def test_c19_a_selection_holds_each_name_once() -> None:
     """One tool selected twice is rejected by name, before the request."""
     made = agent(
@@ -398,7 +469,7 @@ async def test_c21_a_toolkit_gate_covers_tools_given_to_one_run() -> None:
     assert (["denied"], []) == ([message.status for message in results(result)], bodies.ran)
 
 
-def mentions() -> dict[str, Capability]:
+def mentions() -> dict[str, Capability[Any]]:
     """Return capabilities that mention a tool that nobody has, each in its own way."""
     return {
         "gate": RefuseTools({"pya"}),
@@ -416,7 +487,12 @@ def mentions() -> dict[str, Capability]:
 @pytest.mark.parametrize(
     ("kind", "scope"),
     # A selector has model hooks, so it cannot stand on tools.
-    [(kind, scope) for kind in mentions() for scope in ("agent", "toolkit", "tool") if (kind, scope) != ("selector", scope) or scope == "agent"],
+    [
+        (kind, scope)
+        for kind in mentions()
+        for scope in ("agent", "toolkit", "tool")
+        if (kind, scope) != ("selector", scope) or scope == "agent"
+    ],
 )
 def test_c22_a_misspelt_tool_name_fails_at_construction(kind: str, scope: str) -> None:
     """A name in a gate, budget, selector or condition that no tool has fails, whatever the scope."""
@@ -450,7 +526,7 @@ async def test_c22_a_misspelt_name_in_a_hook_is_an_error_of_that_hook() -> None:
 
 
 async def test_c23_the_model_cannot_fill_an_injected_argument() -> None:
-    """A hidden parameter in the model's arguments: a validation error, the body not run, the value unchanged."""
+    """A hidden parameter in the model's arguments: a validation error, body not run, value unchanged."""
     seen: list[tuple[object, object, object]] = []
 
     async def pay(
@@ -474,7 +550,7 @@ async def test_c23_the_model_cannot_fill_an_injected_argument() -> None:
 
 
 async def test_c25_rewritten_arguments_are_the_one_effective_value() -> None:
-    """A rewrite in before_tool_execute: history keeps the model's text; all others see and get the new value."""
+    """A rewrite in before_tool_execute: history keeps the model's text; all others get the new value."""
     bodies = Bodies()
     shown: list[object] = []
     judged: list[object] = []
@@ -531,7 +607,7 @@ async def test_c25_a_rewrite_to_invalid_arguments_is_rejected(bad: dict[str, obj
 async def test_c25_arguments_cannot_be_edited_in_place(point: str) -> None:
     """`call.arguments["x"] = 1` raises in every hook, which ends the run by that hook's name."""
 
-    def edit(state: CallState) -> CallState:
+    def edit(state: Any) -> Any:
         state.arguments["x"] = 1
         return state
 
@@ -543,7 +619,7 @@ async def test_c25_arguments_cannot_be_edited_in_place(point: str) -> None:
     assert int(point == "after_tool_execute") == bodies.named("pay")
 
 
-RENAMES = {
+RENAMES: dict[str, dict[str, Any]] = {
     "name": {"name": "read"},
     "id": {"id": "c9"},
     "kind": {"kind": "other"},
@@ -556,7 +632,7 @@ RENAMES = {
 @pytest.mark.parametrize("part", RENAMES)
 @pytest.mark.parametrize("point", ["before_tool_execute", "admit_tool_execute", "wrap_tool_execute:in"])
 async def test_c26_a_call_keeps_its_identity(point: str, part: str) -> None:
-    """A changed id, name, kind, metadata or text is rejected right after that hook; nothing of the batch runs."""
+    """A changed id, name, kind, metadata or text is rejected right after that hook; nothing runs."""
     later: list[str] = []
 
     def look(state: CallState) -> CallState:
@@ -583,6 +659,23 @@ async def test_c26_a_call_keeps_its_identity(point: str, part: str) -> None:
         record.call,
         set(record.rejected),
     )
+
+
+@pytest.mark.parametrize("part", RENAMES)
+@pytest.mark.parametrize("point", ["after_tool_execute", "wrap_tool_execute:out"])
+async def test_c26_a_call_keeps_its_identity_afterwards(point: str, part: str) -> None:
+    """After its body ran, a call is not renamed either: rejected by name, and the effect stays on record."""
+    bodies = Bodies()
+    made = agent(
+        [PAY],
+        tools=[bodies.pay(), bodies.pay("read")],
+        capabilities=[at(point, lambda s: evolve(s, asked=evolve(s.asked, **RENAMES[part])), "forger")],
+    )
+    error = await failure(made.run("go"))
+    assert ("IllegalTransition", "forger", hook_of(point), "asked") == culprit(error)
+    (told,) = results(partial_of(error))
+    assert ("c1", "pay", "succeeded") == (told.call_id, told.tool, told.status)
+    assert [("pay", 1)] == bodies.ran
 
 
 @pytest.mark.parametrize("part", RENAMES)
@@ -646,7 +739,7 @@ async def test_c27_an_outcome_keeps_what_happened(part: str, point: str) -> None
 
 @pytest.mark.parametrize("point", ["after_tool_execute", "wrap_tool_execute:out"])
 async def test_c27_content_changes_are_on_record(point: str) -> None:
-    """An after hook or wrapper may change what the model reads; the log says who did, and the status stays."""
+    """An after hook or wrapper may change what the model reads; the log says who, the status stays."""
     bodies = Bodies()
     made = agent(
         [PAY, "done"],
@@ -753,7 +846,9 @@ async def test_c29_nothing_is_coerced(case: str) -> None:
 
 async def test_c29_an_integer_may_be_written_as_a_fraction_of_none() -> None:
     """`1.0` is an integer in JSON Schema, and a valid call runs with exactly what was sent."""
-    made = agent([ToolCall("c1", "strict_tool", '{"flag": true, "count": 1.0, "names": []}'), "x"], tools=[strict_tool])
+    made = agent(
+        [ToolCall("c1", "strict_tool", '{"flag": true, "count": 1.0, "names": []}'), "x"], tools=[strict_tool]
+    )
     result = await made.run("go")
     (told,) = results(result)
     assert ("succeeded", [True, 1, [], 0.0]) == (told.status, json.loads(str(told.content)))
@@ -813,7 +908,7 @@ async def test_c30_a_made_id_does_not_meet_one_that_the_model_gave() -> None:
 
 
 async def test_c30_added_calls_obey_the_same_rules() -> None:
-    """A hook that adds a call under an id that stands there already is rejected; an earlier one is renamed."""
+    """A call added under an id that stands there already is rejected; an earlier one is renamed."""
     bodies = Bodies()
     made = agent([PAY, "done"], tools=[bodies.pay()], capabilities=[adding("pay", id="c1")])
     error = await failure(made.run("go"))

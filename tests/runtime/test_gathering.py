@@ -73,7 +73,7 @@ async def test_all_gather_at_once_and_are_journaled() -> None:
     ("what", "kind", "text"),
     [
         ("raise", HookFailed, "LookupError"),
-        ("hang", HookFailed, "no fact within 0.05 seconds"),
+        ("hang", HookFailed, "no result within 0.05 seconds"),
         ("object", InvalidReturn, "must return JSON"),
         ("nan", InvalidReturn, "must return JSON"),
         ("timeout", HookFailed, "of its own"),

@@ -1,6 +1,6 @@
 """Executing and settling: order, parallel equals sequential, after hooks, retries, one outcome per call."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import anyio.lowlevel
@@ -345,8 +345,9 @@ async def test_deps_reach_the_tool_by_reference() -> None:
     box: list[int] = []
 
     @tool
-    def keep(n: int, box: Any = FromDeps("box")) -> str:  # Any: by reference, of no schema
+    def keep(n: int, box: Annotated[object, FromDeps("box")]) -> str:
         """Keep n."""
+        assert isinstance(box, list)
         box.append(n)
         return "kept"
 

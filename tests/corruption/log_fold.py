@@ -1,0 +1,138 @@
+"""A fold of a log, written without the runtime's own code: from the records alone to what the run came to.
+
+The runtime's rules that it knows: a response enters the history before its calls are admitted; a result after
+the hooks on it; calls left open at the end did not run, and are charged once all of a batch is shaped. Everything else must stand in the log.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from capfold.runtime import AuditRecord
+
+RUN_FIELDS = ("messages", "notes", "slots", "stopped", "failed", "output", "response")
+
+
+class Folded:
+    """What the records say so far."""
+
+    def __init__(self) -> None:
+        """Start before the first record."""
+        self.messages: list[dict[str, Any]] = []
+        self.fields: dict[str, Any] = {"stopped": None, "failed": None, "output": None}
+        self.slots: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.status = "running"
+        self.steps = self.requests = self.tool_calls = self.uncharged = 0
+        self.tokens = 0
+        self.response: dict[str, Any] | None = None
+        self.outcomes: dict[str, dict[str, Any]] = {}
+        self.open: list[dict[str, Any]] = []
+
+    def take(self, record: AuditRecord) -> None:
+        """Take one record."""
+        getattr(self, record.kind, self.nothing)(record)
+
+    def nothing(self, record: AuditRecord) -> None:
+        """Change nothing: the kind explains an event, or says what was prevented."""
+
+    def run_started(self, record: AuditRecord) -> None:
+        facts: Any = record.facts
+        self.messages = [*facts["history"], *facts["prompt"]]
+
+    def step_started(self, record: AuditRecord) -> None:
+        self.answer()
+        self.steps += 1
+
+    def model_responded(self, record: AuditRecord) -> None:
+        facts: Any = record.facts
+        self.response = dict(facts["response"])
+        self.charge(facts.get("requests", 1), facts.get("usages", [facts["response"]["usage"]]))
+
+    def note(self, record: AuditRecord) -> None:
+        facts: Any = record.facts
+        if "requests" in facts:
+            self.charge(facts["requests"], facts["usages"])
+        if "renamed_calls" in facts and self.response is not None:
+            calls = [
+                {**call, "id": facts["renamed_calls"].get(call["id"], call["id"])}
+                for call in self.response["tool_calls"]
+            ]
+            self.response = {**self.response, "tool_calls": calls}
+
+    def charge(self, requests: int, usages: Iterable[Any]) -> None:
+        """Count requests and their tokens."""
+        self.requests += requests
+        self.tokens += sum(usage["input_tokens"] + usage["output_tokens"] for usage in usages)
+
+    def enter(self) -> None:
+        """Let the response into the history."""
+        if self.response is not None:
+            self.messages.append(self.response)
+            self.open = list(self.response["tool_calls"])
+            self.uncharged = len(self.open)
+            self.response = None
+
+    def charge_batch(self) -> None:
+        """Charge the calls of a batch: they got past before_tool_execute."""
+        self.enter()
+        self.tool_calls += self.uncharged
+        self.uncharged = 0
+
+    def call_admitted(self, record: AuditRecord) -> None:
+        self.charge_batch()
+
+    def call_refused(self, record: AuditRecord) -> None:
+        self.charge_batch()
+        self.outcomes[str(record.call)] = dict(record.facts)
+
+    def tool_settled(self, record: AuditRecord) -> None:
+        facts: Any = record.facts
+        self.outcomes[str(record.call)] = dict(facts["outcome"])
+        self.tool_calls += facts.get("extra", 0)
+
+    def transition(self, record: AuditRecord) -> None:
+        changes: Any = record.changes
+        if record.hook == "before_tool_execute":
+            self.enter()
+        if record.hook == "admit_tool_execute":
+            self.charge_batch()
+        for name, change in changes.items():
+            field = name.removeprefix("run.")
+            if name == "outcome":
+                self.outcomes[str(record.call)] = dict(change["to"])
+            elif field == "messages":
+                self.messages = (
+                    [*self.messages, *change["added"]] if "added" in change else list(change["to"])
+                )
+            elif field == "notes":
+                self.notes += change["added"] if record.call is None or name != field else []
+            elif field == "slots":
+                self.slots |= change["set"]
+            elif field == "response":
+                self.response = None if record.hook == "wrap_model_request" else dict(change["to"])
+            elif field in self.fields:
+                self.fields[field] = change["to"]
+
+    restored = transition
+
+    def answer(self) -> None:
+        """Let the results of the open calls into the history."""
+        self.enter()
+        for call in self.open:
+            found = self.outcomes.get(call["id"], {"status": "not_executed"})
+            self.messages.append({"call_id": call["id"], **found})
+        self.open = []
+
+    def run_ended(self, record: AuditRecord) -> None:
+        self.answer()
+        facts: Any = record.facts
+        self.status = facts["status"]
+        self.fields["output"] = facts.get("output")
+
+
+def folded(records: Iterable[AuditRecord]) -> Folded:
+    """Fold the records of one run."""
+    found = Folded()
+    for record in records:
+        found.take(record)
+    return found

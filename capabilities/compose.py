@@ -109,7 +109,9 @@ def compose(capabilities: Scope, placed: Iterable[Placed] = ()) -> Plan:
     plans: dict[tuple[object, ...], ToolPlan] = {}
     tools: dict[str, ToolPlan] = {}
     for item in inventory:
-        tools[item.tool.name] = _tool_plan([capabilities, *item.scopes, item.tool.capabilities], item.tool, plans)
+        tools[item.tool.name] = _tool_plan(
+            [capabilities, *item.scopes, item.tool.capabilities], item.tool, plans
+        )
     unknown = _tool_plan([capabilities], None, plans)
     return Plan(FrozenDict(members), chains, tools, unknown, leaves(capabilities))
 
@@ -165,7 +167,9 @@ def _chain(
             if not keep(capability) or (leaf.tools and (tool is None or not leaf.covers(tool))):
                 continue
             if hook in capability.overrides:
-                links.append(Link(capability.key, leaf.index, hook, getattr(capability, hook), leaf.conditions))
+                links.append(
+                    Link(capability.key, leaf.index, hook, getattr(capability, hook), leaf.conditions)
+                )
             gatherer = spec.gatherer
             if gatherer is not None and gatherer in capability.overrides:
                 call = getattr(capability, gatherer)
@@ -181,5 +185,3 @@ def _chain(
         or len(set(gather_keys)) < len(gather_keys)
     )
     return Chain(hook, tuple(ordered), tuple(gather_scope), tuple(outward_in), conditional)
-
-

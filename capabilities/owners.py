@@ -16,6 +16,9 @@ from .grid import REDUCERS
 class Owner(Enum):
     """Who may write a field."""
 
+    # Members are singletons: hashing by identity spares a Python call at each look-up.
+    __hash__ = object.__hash__
+
     SEALED = "sealed"
     RUNTIME = "runtime"
     LATCH = "latch"

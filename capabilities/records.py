@@ -48,7 +48,11 @@ def copier(kind: type[R], *names: str) -> Callable[..., R]:
         if name not in known:
             raise TypeError(f"{kind.__name__} has no field {name!r}")
     scope: dict[str, object] = {"new": object.__new__, "kind": kind}
-    lines = _by_dict(kind, names, scope) if "__slots__" not in vars(kind) else _by_slots(kind, names, known, scope)
+    lines = (
+        _by_dict(kind, names, scope)
+        if "__slots__" not in vars(kind)
+        else _by_slots(kind, names, known, scope)
+    )
     taken = ", ".join(("record", *(f"new_{name}" for name in names)))
     text = "\n    ".join([f"def copy({taken}):", *lines, "return made"])
     exec(text, scope)  # noqa: S102  # as attrs makes its own __init__; only field names enter it

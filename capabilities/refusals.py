@@ -49,8 +49,8 @@ def _check_defaults(cls: type, base: type) -> None:
         for name in inherited & vars(part).keys() - annotated.keys():
             if not inspect.ismemberdescriptor(vars(part)[name]):
                 raise TypeError(
-                    f"{part.__name__}.{name} is a field of a base class, and a plain attribute here, which would be "
-                    f"ignored: write {name}: ... = field(default=..., kw_only=True) in a class with @frozen"
+                    f"{part.__name__}.{name} is a field of a base class; as a plain attribute it would be ignored: "
+                    f"write {name}: ... = field(default=..., kw_only=True), with @frozen"
                 )
 
 

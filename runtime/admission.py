@@ -65,15 +65,17 @@ def shape(work: Work, calls: tuple[ToolCall, ...]) -> Effect | Onward:
             batch.append(replace(call, outcome=Outcome("validation_error", content, by="runtime")))
             continue
         arguments, problems = decode(asked.arguments)
-        call = _OPEN(  # a copy of a blank one: all of this is valid already, and validators cost as much again
-            BLANK,
-            asked,
-            selected,
-            index,
-            retries.get(asked.name, 0),
-            selected.max_retries,
-            arguments,
-            problems or validate_all(work, selected, arguments),
+        call = (
+            _OPEN(  # a copy of a blank one: all of this is valid already, and validators cost as much again
+                BLANK,
+                asked,
+                selected,
+                index,
+                retries.get(asked.name, 0),
+                selected.max_retries,
+                arguments,
+                problems or validate_all(work, selected, arguments),
+            )
         )
         batch.append(_shaped(work, call))
     work.batch = tuple(batch)
@@ -118,7 +120,9 @@ def _shaped(work: Work, call: CallState) -> CallState:
 
 
 def _invalid(call: CallState) -> Outcome:
-    content = f"The arguments are not valid: {said(call.problems)}. Call again with arguments that fit the schema."
+    content = (
+        f"The arguments are not valid: {said(call.problems)}. Call again with arguments that fit the schema."
+    )
     return Outcome("validation_error", content, by="runtime")
 
 
@@ -224,9 +228,10 @@ def decide(call: CallState) -> CallState:
     """Return the call with the outcome that its verdict already settles: refused, or answered unasked."""
     verdict: Verdict = call.verdict
     if verdict.refused is not None:
-        return replace(call, outcome=Outcome("denied", verdict.refused.reason, by=verdict.refused.by or "runtime"))
+        return replace(
+            call, outcome=Outcome("denied", verdict.refused.reason, by=verdict.refused.by or "runtime")
+        )
     if verdict.answer is not None and not verdict.approval:
         answer = verdict.answer
         return replace(call, outcome=Outcome("answered", answer.content, by=answer.by or "runtime"))
     return call
-

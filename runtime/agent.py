@@ -19,7 +19,7 @@ from ..capabilities.verdict import Problem
 from . import machine
 from .approving import match
 from .arguments import rich_problems
-from .codec import converter
+from .codec import input_converter
 from .decisions import Approver, Decision
 from .driver import Driver
 from .ending import pending_messages
@@ -197,7 +197,7 @@ class Agent(Generic[Out]):
     async def resume(
         self,
         suspended: "RunResult[Out] | str",
-        decisions: Mapping[str, Decision] = EMPTY,
+        decisions: Mapping[str, Decision] | None = None,
         *,
         deps: object = None,
         approver: Approver | None = None,
@@ -229,8 +229,10 @@ class Agent(Generic[Out]):
             given = tuple(await self._port.ask(asked, state.pending, None))
             if len(given) != len(state.pending):
                 raise DecisionError(f"{len(state.pending)} decisions are wanted, {len(given)} were given")
-            decisions = {request.digest: decision for request, decision in zip(state.pending, given, strict=True)}
-        moved = machine.resume(state, match(state.pending, decisions), self._port.now())
+            decisions = {
+                request.digest: decision for request, decision in zip(state.pending, given, strict=True)
+            }
+        moved = machine.resume(state, match(state.pending, decisions or {}), self._port.now())
         return await self._drive(setup, moved, log, deps, approver)
 
     async def _drive(
@@ -245,7 +247,11 @@ class Agent(Generic[Out]):
         return cast("RunResult[Out]", result)  # the output type was checked against Out's own type
 
     def _setup_of(
-        self, model: Model | str | None, settings: Mapping[str, object], limits: Limits | None, tools: Sequence[ToolLike]
+        self,
+        model: Model | str | None,
+        settings: Mapping[str, object],
+        limits: Limits | None,
+        tools: Sequence[ToolLike],
     ) -> Setup:
         changes: dict[str, object] = {}
         if model is not None:
@@ -279,7 +285,9 @@ def with_tools(setup: Setup, capabilities: tuple[AnyCapability, ...], tools: Seq
     for member in (*capabilities, *plan.members.values(), *scoped.values()):
         for name in sorted(member.tool_names() - names):
             known = ", ".join(sorted(names)) or "none"
-            raise ValueError(f"{member.key} mentions the tool {name!r}, which does not exist; there are: {known}")
+            raise ValueError(
+                f"{member.key} mentions the tool {name!r}, which does not exist; there are: {known}"
+            )
     return evolve(
         setup,
         plan=plan,
@@ -301,13 +309,13 @@ def rich_checks(placed: Sequence[Placed]) -> dict[str, Callable[[FrozenDict[Json
         if function is None or isinstance(function, SchemaFunction):
             continue
         signature = signature_of(function)
-        if has_rich(signature, converter):
+        if has_rich(signature, input_converter):
             found[item.tool.name] = functools.partial(_rich, signature)
     return found
 
 
 def _rich(signature: object, arguments: FrozenDict[Json]) -> tuple[Problem, ...]:
-    return rich_problems(signature, arguments, converter)  # type: ignore[arg-type]  # a Signature, from rich_checks
+    return rich_problems(signature, arguments, input_converter)  # type: ignore[arg-type]  # a Signature, from rich_checks
 
 
 def check_deps(setup: Setup, deps: object, context: Mapping[str, object]) -> None:
@@ -323,7 +331,9 @@ def check_deps(setup: Setup, deps: object, context: Mapping[str, object]) -> Non
             if parameter.source == "deps" and parameter.required and not has_dep(deps, parameter.key):
                 raise ValueError(f"tool {tool.name!r} needs {parameter.key!r} in deps")
             if parameter.source == "context" and parameter.required and parameter.key not in context:
-                raise ValueError(f"tool {tool.name!r} needs {parameter.key!r} in context, and has no default for it")
+                raise ValueError(
+                    f"tool {tool.name!r} needs {parameter.key!r} in context, and has no default for it"
+                )
 
 
 def has_dep(deps: object, key: str) -> bool:
@@ -336,7 +346,11 @@ def result_of(state: MachineState, end: Finish | Suspend, log: Log) -> RunResult
     run = state.run if isinstance(end, Suspend) else end.run
     if isinstance(end, Suspend):
         return RunResult(
-            state=run, log=log, output=None, pending=state.pending, messages=pending_messages(state), machine=state
+            state=run,
+            log=log,
+            output=None,
+            pending=state.pending,
+            messages=pending_messages(state),
+            machine=state,
         )
     return RunResult(state=run, log=log, output=run.output, messages=run.messages)
-

@@ -103,7 +103,8 @@ def match(pending: Sequence[ApprovalRequest], decisions: Mapping[str, object]) -
         decision = decisions.get(request.digest)
         if decision is None:
             raise DecisionError(
-                f"{request.tool} ({request.call_id}) waits for a decision too: all pending ones at once", request.digest
+                f"{request.tool} ({request.call_id}) waits for a decision too: all pending ones at once",
+                request.digest,
             )
         found.append(check_decision(request, decision))
     return tuple(found)
@@ -122,18 +123,24 @@ def check_decision(request: ApprovalRequest, decision: object) -> Decision:
 def check_decisions(work: Work, decisions: Sequence[Decision]) -> None:
     """Raise DecisionError unless there is one decision per pending request, and each fits."""
     if len(decisions) != len(work.pending):
-        raise DecisionError(f"{len(work.pending)} decisions are wanted, one per request; {len(decisions)} were given")
+        raise DecisionError(
+            f"{len(work.pending)} decisions are wanted, one per request; {len(decisions)} were given"
+        )
     calls = {call.id: call for call in work.batch}
     for request, decision in zip(work.pending, decisions, strict=True):
         check_decision(request, decision)
         call = calls.get(request.call_id)
         if call is None or not same(request, request_for(work, call)):
-            raise DecisionError(f"what {request.tool} was to run with is not what was asked about", request.digest)
+            raise DecisionError(
+                f"what {request.tool} was to run with is not what was asked about", request.digest
+            )
         if isinstance(decision, Edit):
             problems = validate_all(work, call.tool, decision.arguments)
             if problems:
                 lines = "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
-                raise DecisionError(f"the edited arguments of {request.tool} are not valid: {lines}", request.digest)
+                raise DecisionError(
+                    f"the edited arguments of {request.tool} are not valid: {lines}", request.digest
+                )
 
 
 def decided(work: Work, decisions: Sequence[Decision]) -> Effect | Onward:
@@ -143,7 +150,9 @@ def decided(work: Work, decisions: Sequence[Decision]) -> Effect | Onward:
     edited: list[int] = []
     for request, decision in zip(work.pending, decisions, strict=True):
         call = calls[request.call_id]
-        work.write("call_decided", actor=PERSON, call=call.id, facts={"decision": decision, "digest": call.digest})
+        work.write(
+            "call_decided", actor=PERSON, call=call.id, facts={"decision": decision, "digest": call.digest}
+        )
         calls[call.id] = _apply(work, request, call, decision)
         if isinstance(decision, Edit):
             edited.append(call.index)

@@ -17,7 +17,7 @@ from .guards import Edge
 from .transitions import check, stamp
 from .work import Failure, Work
 
-R = TypeVar("R", RunState, CallState)
+R = TypeVar("R", bound=RunState | CallState)
 NO_FACTS: FrozenDict[object] = FrozenDict()
 
 
@@ -119,7 +119,7 @@ def call_link(link: Link, record: R) -> R:
         raise Failure(hook_failed(link, record, error), error) from error
     if type(after) is not type(record):
         raise Failure(invalid_return(link, record, after))
-    return after  # type: ignore[no-any-return]  # of R, as just seen
+    return after
 
 
 def hook_failed(link: Link, record: RunState | CallState, error: BaseException) -> HookFailed:

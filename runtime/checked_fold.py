@@ -18,7 +18,7 @@ from .scribe import transition_problem
 from .transitions import Transition, check
 from .work import Failure
 
-R = TypeVar("R", RunState, CallState)
+R = TypeVar("R", bound=RunState | CallState)
 
 
 def checked_fold(
@@ -38,16 +38,24 @@ def checked_fold(
         composed = compose(capabilities, [Placed(evolve(record.tool, capabilities=()), (), ())])
         plan = composed.tool(record.tool.name)
         before = plan.repairs if record.problems else plan.before
-        chains = {"before_tool_execute": before, "admit_tool_execute": plan.admit, "after_tool_execute": plan.after}
+        chains = {
+            "before_tool_execute": before,
+            "admit_tool_execute": plan.admit,
+            "after_tool_execute": plan.after,
+        }
         links = chains[hook]
     else:
         composed = compose(capabilities)
         links = composed.chains[hook]
     found: list[Transition] = []
     try:
-        for link in active(links.links, inactive_links(links, record), record.id if hook in TOOL_HOOKS else ""):  # type: ignore[union-attr]
+        for link in active(
+            links.links, inactive_links(links, record), record.id if hook in TOOL_HOOKS else ""
+        ):  # type: ignore[union-attr]
             after = call_link(link, record)
-            checked, transition = check(record, after, Edge(link.key, link.index, link.hook, members=composed.members))
+            checked, transition = check(
+                record, after, Edge(link.key, link.index, link.hook, members=composed.members)
+            )
             if transition is None:
                 continue
             found.append(transition)

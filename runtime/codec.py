@@ -75,7 +75,10 @@ def make_converter(
     register_union(codec, Decision, DECISIONS)
     register_union(codec, Reason, FAMILIES)
     known = Known(
-        tools=tools or {}, slot_types={} if slot_types is None else slot_types, models=models or {}, output_type=output_type
+        tools=tools or {},
+        slot_types={} if slot_types is None else slot_types,
+        models=models or {},
+        output_type=output_type,
     )
     register_states(codec, known)
     return codec

@@ -42,7 +42,7 @@ from .run_onion import enclose
 from .session import Session
 from .sinks import Sink
 from .tool_onion import run_tools
-from .work import MachineState, Work, Work
+from .work import MachineState, Work
 
 CLOSING_SECONDS = 2.0
 End = Finish | Suspend
@@ -85,7 +85,9 @@ class Driver:
             elif isinstance(effect, Enter):
                 return await self.inside_wrappers(effect)
             elif isinstance(effect, Leave):
-                effect = await self.left()  # a run that ended before its wrappers were entered has nobody to leave
+                effect = (
+                    await self.left()
+                )  # a run that ended before its wrappers were entered has nobody to leave
             else:
                 effect = await self.go_on(effect)
         return cast(End, effect)
@@ -148,7 +150,9 @@ class Driver:
         """Return the entry that says which sink is gone."""
         assert self.state is not None
         run = self.state.run
-        return Entry("note", run.run_id, run.run_step, self.session.port.now(), facts={"sink_failed": message})
+        return Entry(
+            "note", run.run_id, run.run_step, self.session.port.now(), facts={"sink_failed": message}
+        )
 
     async def cut_short(self, broken: Broken | None) -> Effect:
         """End the run where it stands: what ran is on record, what may have run is unknown."""

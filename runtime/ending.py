@@ -102,7 +102,9 @@ def blocked(work: Work) -> Blocked:
 
 def finish(work: Work, status: RunStatus, output: object = None) -> Effect:
     """Run the after_run point for a run that completed or stopped."""
-    work.run = replace(work.run, output=stop_output(work, work.run.stopped) if status == "stopped" else output)
+    work.run = replace(
+        work.run, output=stop_output(work, work.run.stopped) if status == "stopped" else output
+    )
     try:
         gathering = gather_run(work, "after_run", Phase.FINISHING)
     except Failure:
@@ -141,7 +143,12 @@ def withhold_reply(run: RunState) -> RunState:
     """Return the run with the text of its last response withheld from the history; the log keeps it."""
     if not run.messages or not isinstance(run.messages[-1], AssistantMessage):
         return run
-    return replace(run, messages=(*run.messages[:-1], evolve(run.messages[-1], content=WITHHELD)))
+    return replace(run, messages=(*run.messages[:-1], withheld(run.messages[-1])))
+
+
+def withheld(response: AssistantMessage) -> AssistantMessage:
+    """Return a response without its text; the provider's own items, which may repeat it, go too."""
+    return evolve(response, content=WITHHELD, provider_items=())
 
 
 def leave(work: Work, status: RunStatus) -> Effect:

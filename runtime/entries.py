@@ -83,7 +83,7 @@ class Entry(NamedTuple):  # six of these a step: a named tuple is made in 0.3 us
     at: float
     actor: str = "runtime"
     call: str | None = None
-    index: int | None = None
+    index: int | None = None  # type: ignore[assignment]  # hides tuple.index, which nobody calls
     hook: str | None = None
     changes: Mapping[str, Change] = NOTHING  # type: ignore[assignment]  # an empty mapping of any type
     restored: Mapping[str, tuple[object, object]] = NOTHING  # type: ignore[assignment]

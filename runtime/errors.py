@@ -217,7 +217,9 @@ FAMILIES: dict[type[Reason], type[RunError]] = {
 }
 
 
-def run_error(reason: Reason, partial: "RunResult[object] | None" = None, cause: BaseException | None = None) -> RunError:
+def run_error(
+    reason: Reason, partial: "RunResult[object] | None" = None, cause: BaseException | None = None
+) -> RunError:
     """Return the exception of a reason, its cause attached."""
     error = FAMILIES[type(reason)](reason, partial)
     error.__cause__ = cause

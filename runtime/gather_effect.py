@@ -1,6 +1,7 @@
 """Gatherers at work: all of a point at once, each bounded, each result frozen."""
 
 import functools
+from collections.abc import Sequence
 
 from ..capabilities.call_state import CallState
 from ..capabilities.frozen import EMPTY, FreezeError, FrozenDict, Json, freeze
@@ -9,15 +10,16 @@ from ..capabilities.state import NamedModel, RunState
 from .chains import discard, hook_failed, run_of
 from .errors import InvalidReturn, Reason
 from .models import ModelRequest
-from .phases import Broken, Gather, GatherJob, Gathered
+from .phases import Broken, Gather, Gathered, GatherJob
 from .session import Account, Session
-from collections.abc import Sequence
 
 
 class GatherOutside:
     """What one gatherer reaches the outside with."""
 
-    def __init__(self, session: Session, account: Account, job: GatherJob, usages: list[Usage | None]) -> None:
+    def __init__(
+        self, session: Session, account: Account, job: GatherJob, usages: list[Usage | None]
+    ) -> None:
         """Serve one job; its requests are charged to the point's account."""
         run = run_of(job.record)
         call_id = job.record.id if isinstance(job.record, CallState) else ""
@@ -30,12 +32,19 @@ class GatherOutside:
         self._usages = usages
 
     async def request(
-        self, messages: Sequence[Message], *, model: NamedModel | None = None, settings: FrozenDict[Json] = EMPTY
+        self,
+        messages: Sequence[Message],
+        *,
+        model: NamedModel | None = None,
+        settings: FrozenDict[Json] = EMPTY,
     ) -> AssistantMessage:
         """Send a request of the gatherer's own, charged to the run. Raises ModelError, and LimitError."""
         chosen = model if model is not None else self._session.setup.model
         request = ModelRequest(
-            messages=as_messages(messages), settings=settings, run_id=self._run.run_id, step=self._run.run_step
+            messages=as_messages(messages),
+            settings=settings,
+            run_id=self._run.run_id,
+            step=self._run.run_step,
         )
         if self._account.full():
             self._account.charge()
@@ -68,8 +77,14 @@ async def gather_facts(session: Session, effect: Gather) -> Gathered:
     async def one(i: int, job: GatherJob) -> None:
         outside = GatherOutside(session, account, job, usages)
         try:
-            found = await session.port.bounded(functools.partial(job.link.call, job.record, outside), effect.timeout)
-        except Exception as error:  # a limit of this run is kept in the account, whatever the gatherer makes of it
+            found = await session.port.bounded(
+                functools.partial(job.link.call, job.record, outside), effect.timeout
+            )
+        except (
+            Exception
+        ) as error:  # a limit of this run is kept in the account, whatever the gatherer makes of it
+            if isinstance(error, TimeoutError) and not str(error):
+                error = TimeoutError(f"no result within {effect.timeout} seconds")
             broken[i] = (hook_failed(job.link, job.record, error), error)
             return
         try:
@@ -97,5 +112,3 @@ def _not_json(job: GatherJob, error: FreezeError) -> InvalidReturn:
         step=run_of(job.record).run_step,
         call=job.record.id if isinstance(job.record, CallState) else None,
     )
-
-

@@ -11,7 +11,7 @@ from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from .chains import active, inactive_links
 from .ledger import left
-from .phases import Effect, Gather, GatherJob, Gathered, Phase, Responded
+from .phases import Effect, Gather, Gathered, GatherJob, Phase, Responded
 from .work import Failure, Work
 
 # Call id ("" for a run point) -> key -> fact.

@@ -6,9 +6,9 @@ this module does not import: a rule in the docs without a guard cannot exist, no
 """
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ..capabilities.call_state import CallState
 from ..capabilities.capability import AnyCapability, state_type
@@ -26,8 +26,7 @@ Judged: TypeAlias = tuple[str | None, object, Undone]
 Guard: TypeAlias = "Callable[[str, object, object, RunState | CallState, Edge], Judged]"
 
 
-@frozen(eq=False)
-class Edge:
+class Edge(NamedTuple):
     """Where a record is checked: which hook of which capability, and what the run allows there.
 
     `output_problem` says why a value does not satisfy the output type, or None; `arguments_problem` likewise
@@ -35,27 +34,31 @@ class Edge:
     """
 
     key: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
     hook: str
     output_problem: Callable[[object], str | None] | None = None
     arguments_problem: Callable[[FrozenDict[Json]], str | None] | None = None
     members: Mapping[str, AnyCapability] = EMPTY  # type: ignore[assignment]  # an empty mapping of any type
 
 
-def _legal(value: object, undone: Undone = EMPTY) -> Judged:
+_NOTHING_UNDONE: Undone = FrozenDict()
+
+
+def _legal(value: object, undone: Undone = _NOTHING_UNDONE) -> Judged:
     return None, value, undone
 
 
 def _illegal(problem: str, value: object) -> Judged:
-    return problem, value, EMPTY
+    return problem, value, _NOTHING_UNDONE
 
 
 def _latch(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
     if name == "notes":
         assert isinstance(old, tuple)
-        grown = isinstance(new, tuple) and len(new) > len(old) and new[: len(old)] == old
-        whole = grown and all(type(note) is str for note in new)  # type: ignore[union-attr]
-        return _legal(new) if whole else _illegal("notes are only added to, by note(text)", new)
+        if isinstance(new, tuple) and len(new) > len(old) and new[: len(old)] == old:
+            if all(type(note) is str for note in new):
+                return _legal(new)
+        return _illegal("notes are only added to, by note(text)", new)
     if name == "again" and edge.hook != "after_model_request":
         return _illegal("ask_again belongs in after_model_request", new)
     kinds = {"stopped": Stop, "failed": Fail, "again": str}
@@ -109,7 +112,9 @@ def _request(name: str, old: object, new: object, before: RunState | CallState, 
     if name == "instructions":
         return _legal(new) if type(new) is str else _illegal("instructions is a string", new)
     usable = callable(getattr(new, "request", None)) and isinstance(getattr(new, "name", None), str)
-    return _legal(new) if usable else _illegal("model is a model object with a name and an async request()", new)
+    return (
+        _legal(new) if usable else _illegal("model is a model object with a name and an async request()", new)
+    )
 
 
 def _selection(old: tuple[Tool, ...], new: object) -> Judged:
@@ -137,7 +142,9 @@ def _projection(new: object, before: RunState) -> Judged:
     if not isinstance(new, Projection):
         return _illegal("request_messages is a Projection: use project(messages)", new)
     if new.covers != len(before.messages):
-        return _illegal(f"a projection covers the whole history, {len(before.messages)} messages, not {new.covers}", new)
+        return _illegal(
+            f"a projection covers the whole history, {len(before.messages)} messages, not {new.covers}", new
+        )
     shown = {id(message) for message in before.view}
     novel = [message for message in new.messages if id(message) not in shown]
     if novel and before.request_messages is not None:
@@ -155,10 +162,14 @@ def _response(name: str, old: object, new: object, before: RunState | CallState,
         return _illegal(f"response is an AssistantMessage, not {_kind(new)}", new)
     if not isinstance(old, AssistantMessage) or edge.hook == "wrap_model_request":
         # A wrapper that returns what it got changes nothing; what it makes up is its own.
-        made_up = tuple(call if call.origin == edge.key else evolve(call, origin=edge.key) for call in new.tool_calls)
+        made_up = tuple(
+            call if call.origin == edge.key else evolve(call, origin=edge.key) for call in new.tool_calls
+        )
         return _legal(evolve(new, tool_calls=made_up) if made_up != new.tool_calls else new)
     kept = {call.id: call for call in old.tool_calls if call.id}
-    unnamed = [call for call in old.tool_calls if not call.id]  # added by earlier hooks; ids are made at the end
+    unnamed = [
+        call for call in old.tool_calls if not call.id
+    ]  # added by earlier hooks; ids are made at the end
     calls: list[ToolCall] = []
     seen: set[str] = set()
     for call in new.tool_calls:
@@ -188,26 +199,34 @@ def _response(name: str, old: object, new: object, before: RunState | CallState,
     return _legal(old if same(value, old) else value, undone)
 
 
-def _slots(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
+_MISSING = object()
+
+
+def slots_guard(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
     if type(new) is not FrozenDict or type(old) is not FrozenDict:
         return _illegal("slots is a frozen mapping: use put(self, value)", new)
-    for key in {**old, **new}:
-        if key in old and key in new and same(old[key], new[key]):
+    if not old.keys() <= new.keys():
+        return _illegal("a slot is set, not removed", new)
+    changed = False
+    for key, value in new.items():
+        was = old.get(key, _MISSING)
+        if was is value or (was is not _MISSING and same(was, value)):
             continue
         if key != edge.key:
             return _illegal(f"slot {key!r} belongs to another capability", new)
-        if key not in new:
-            return _illegal("a slot is set, not removed", new)
+        changed = True
         owner = edge.members.get(key)
-        problem = slot_problem(new[key], None if owner is None else state_type(type(owner)))
+        problem = slot_problem(value, None if owner is None else state_type(type(owner)))
         if problem is not None:
             return _illegal(problem, new)
-    return _legal(new)
+    return _legal(new if changed else old)
 
 
 def _output(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
     problem = edge.output_problem(new) if edge.output_problem is not None else None
-    return _legal(new) if problem is None else _illegal(f"output must satisfy the output type: {problem}", new)
+    return (
+        _legal(new) if problem is None else _illegal(f"output must satisfy the output type: {problem}", new)
+    )
 
 
 def _arguments(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
@@ -258,7 +277,7 @@ GUARDS: Mapping[tuple[Owner, str], Guard] = {
     (Owner.REQUEST, "wrap_model_request"): _request,
     (Owner.RESPONSE, "after_model_request"): _response,
     (Owner.RESPONSE, "wrap_model_request"): _response,
-    **{(Owner.PRIVATE, hook): _slots for hook in RULES[Owner.PRIVATE].allowed},
+    **{(Owner.PRIVATE, hook): slots_guard for hook in RULES[Owner.PRIVATE].allowed},
     (Owner.OUTPUT, "after_run"): _output,
     (Owner.ARGUMENTS, "before_tool_execute"): _arguments,
     (Owner.VERDICT, "admit_tool_execute"): _verdict,

@@ -9,21 +9,21 @@ import inspect
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import cast
 
 import anyio.to_thread
 
 from ..capabilities.call_state import CallState
 from ..capabilities.frozen import thaw
-from ..capabilities.injected import ModelRetry, ToolContext, ToolFailed
-from ..capabilities.messages import PARTS, Content, TextPart
+from ..capabilities.injected import InjectionError, ModelRetry, ToolContext, ToolFailed
+from ..capabilities.messages import PARTS, Content, Status, TextPart
 from ..capabilities.signatures import Signature, signature_of
 from ..capabilities.state import RunState
 from ..capabilities.tools import SchemaFunction, Tool, is_idempotent
 from ..capabilities.verdict import Failure, Outcome
 from .arguments import inject, structure
-from .codec import converter, to_json
+from .codec import input_converter, to_json
 from .errors import CodecError
-from ..capabilities.injected import InjectionError
 
 MAX_MESSAGE = 500
 # A model has no use for the folders of the machine, and a log reader may not be meant to know them.
@@ -34,7 +34,9 @@ class NotPortable(Exception):
     """A result that cannot be written as a message."""
 
 
-async def run_body(call: CallState, run: RunState, deps: object, attempts: int, max_result_bytes: int) -> Outcome:
+async def run_body(
+    call: CallState, run: RunState, deps: object, attempts: int, max_result_bytes: int
+) -> Outcome:
     """Call the tool's function once and return the outcome; this is the `attempts`th time."""
     tool = call.tool
     try:
@@ -51,7 +53,7 @@ async def run_body(call: CallState, run: RunState, deps: object, attempts: int, 
     except BaseException as error:
         if not isinstance(error, Exception) and not _is_stray(error):
             raise
-        status = "failed" if is_idempotent(tool) else "unknown"
+        status: Status = "failed" if is_idempotent(tool) else "unknown"
         failure = failure_of(error)
         text = f"{failure.type}: {failure.message}" if failure.message else failure.type
         return Outcome(status, text, error=failure, attempts=attempts)
@@ -91,11 +93,11 @@ def _bind(tool: Tool, call: CallState, context: Callable[[], ToolContext]) -> Ca
         assert isinstance(plain, dict)
         return functools.partial(function.call, plain, context())
     signature = signature_of(function)
-    keywords = structure(signature, call.arguments, converter)
+    keywords = structure(signature, call.arguments, input_converter)
     if signature_injects(signature):
-        keywords |= inject(signature, context(), call.injected, converter)
+        keywords |= inject(signature, context(), call.injected, input_converter)
     if signature.is_async:
-        return functools.partial(function, **keywords)  # type: ignore[arg-type]  # an async function
+        return cast(Callable[[], Awaitable[object]], functools.partial(function, **keywords))
     return functools.partial(_in_thread, functools.partial(function, **keywords))
 
 
@@ -159,7 +161,6 @@ def as_result(value: object) -> Content:
 def content_size(content: Content) -> int:
     """Return the size of a content in bytes, as sent."""
     if isinstance(content, str):
-
         return len(content) if content.isascii() else len(content.encode("utf-8", "surrogatepass"))
     total = 0
     for part in content:
@@ -168,5 +169,3 @@ def content_size(content: Content) -> int:
         else:
             total += len(part.data) if part.data is not None else len(part.url or "")
     return total
-
-

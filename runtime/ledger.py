@@ -9,6 +9,7 @@ from ..capabilities.state import RunState
 from .errors import LimitExceeded, Reason, UsageUnknown
 from .limits import Limits
 
+
 def before_step(
     run: RunState, limits: Limits, token_limits: tuple[str, ...], started: float, now: float
 ) -> Reason | None:

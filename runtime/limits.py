@@ -3,29 +3,39 @@
 A limit raises; a budget, which a capability keeps, stops or refuses.
 """
 
+from typing import Any
+
 from attrs import field, frozen
 
 
-def _whole(instance: object, attribute: object, value: object) -> None:
+def _whole(
+    instance: object, attribute: object, value: Any
+) -> None:  # Any: of the field's type, which differs
     if value is not None and (type(value) is not int or value < 0):
         name = getattr(attribute, "name", "limit")
         raise ValueError(f"Limits.{name} must be None or an integer of at least 0, not {value!r}")
 
 
-def _seconds(instance: object, attribute: object, value: object) -> None:
+def _seconds(
+    instance: object, attribute: object, value: Any
+) -> None:  # Any: of the field's type, which differs
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
         name = getattr(attribute, "name", "limit")
         raise ValueError(f"Limits.{name} must be None or a positive number of seconds, not {value!r}")
 
 
-def _always(instance: object, attribute: object, value: object) -> None:
+def _always(
+    instance: object, attribute: object, value: Any
+) -> None:  # Any: of the field's type, which differs
     if value is None:
         name = getattr(attribute, "name", "limit")
         raise ValueError(f"Limits.{name} is always bounded: give an integer of at least 1, not None")
     _at_least_one(instance, attribute, value)
 
 
-def _at_least_one(instance: object, attribute: object, value: object) -> None:
+def _at_least_one(
+    instance: object, attribute: object, value: Any
+) -> None:  # Any: of the field's type, which differs
     if value is not None and (type(value) is not int or value < 1):
         name = getattr(attribute, "name", "limit")
         raise ValueError(f"Limits.{name} must be None or an integer of at least 1, not {value!r}")

@@ -141,7 +141,9 @@ def feed(state: MachineState, event: Event) -> Moved:
     moved = _run(work, lambda work: HANDLERS[type(event)](work, event))
     reached = moved[0].phase
     if reached is not state.phase and reached not in legal[type(event)]:
-        raise AssertionError(f"{type(event).__name__} led from {state.phase.value} to {reached.value}: not in MOVES")
+        raise AssertionError(
+            f"{type(event).__name__} led from {state.phase.value} to {reached.value}: not in MOVES"
+        )
     return moved
 
 

@@ -125,10 +125,12 @@ class ModelRing(Ring):
             raise self.fail(hook_failed(link, run, error), error) from error
         return self.returned(link, run, got, bool(failed), after)
 
-    def passed(self, link: Link, given: RunState, passed: RunState) -> RunState:
+    def passed(self, link: Link, given: RunState, passed: object) -> RunState:
         """Check what a wrapper passes inward: the view is examined again."""
         if isinstance(passed, RunState) and passed.response is not given.response:
-            raise self.fail(self.illegal(link, "response", "respond() stands for call_next: return it instead"))
+            raise self.fail(
+                self.illegal(link, "response", "respond() stands for call_next: return it instead")
+            )
         record = self.edge(link, given, passed)
         if record.request_messages is not given.request_messages:
             problem = view_problem(record.view)
@@ -155,7 +157,10 @@ class ModelRing(Ring):
         def rule(record: RunState) -> tuple[str, str] | None:
             if record.response is base.response or not got or model_failed:
                 return None
-            return "response", "after call_next, return a response it got; transform it in after_model_request"
+            return (
+                "response",
+                "after call_next, return a response it got; transform it in after_model_request",
+            )
 
         record = self.edge(link, base, after, rule)
         replaced = record.response is not base.response
@@ -213,13 +218,16 @@ async def send(
         raise
     except Exception as error:
         raise ModelError(
-            "invalid_response", f"model {model.name!r} raised {type(error).__name__}: {error}", retryable=False
+            "invalid_response",
+            f"model {model.name!r} raised {type(error).__name__}: {error}",
+            retryable=False,
         ) from error
     if account.charged == charged:  # a model that never charges sent one request
         account.charge()
     if type(response) is not AssistantMessage:
         reason = InvalidResponse(
-            message=f"the model returned {type(response).__name__}, not an AssistantMessage", step=run.run_step
+            message=f"the model returned {type(response).__name__}, not an AssistantMessage",
+            step=run.run_step,
         )
         account.broken = account.broken or Broken(reason)
         raise run_error(reason)

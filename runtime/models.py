@@ -145,5 +145,7 @@ def as_model(value: "Model | str") -> Model:
             return PROVIDERS[provider](name)
         raise ValueError(f"unknown model {value!r}: write 'test' or 'openai:NAME', or give a model object")
     if not callable(getattr(value, "request", None)) or not isinstance(getattr(value, "name", None), str):
-        raise TypeError(f"a model has a name, a profile and an async request(); {type(value).__name__} has not")
+        raise TypeError(
+            f"a model has a name, a profile and an async request(); {type(value).__name__} has not"
+        )
     return value

@@ -18,7 +18,7 @@ from .session import Session
 from .settling import merge_latches
 from .transitions import Transition, check
 
-R = TypeVar("R", RunState, CallState)
+R = TypeVar("R", bound=RunState | CallState)
 # What is out of place in a record that passed the check: field, and what would have been legal; or None.
 Rule: TypeAlias = Callable[[R], "tuple[str, str] | None"]
 
@@ -28,7 +28,9 @@ class Next(Generic[R]):
 
     __slots__ = ("_inward", "_open", "_running", "_session", "attempt", "idempotency_key")
 
-    def __init__(self, session: Session, inward: Callable[[R], Awaitable[R]], key: str, attempt: int = 1) -> None:
+    def __init__(
+        self, session: Session, inward: Callable[[R], Awaitable[R]], key: str, attempt: int = 1
+    ) -> None:
         """Carry what a wrapper may need of the outside."""
         self._session = session
         self._inward = inward
@@ -144,7 +146,9 @@ class Ring(Scribe):
 def out_of_place(transition: Transition, after: object, name: str, legal: str) -> Transition:
     """Return the transition with the write of a field rejected."""
     changes = {field: change for field, change in transition.changes.items() if field != name}
-    return evolve(transition, kind="rejected", changes=changes, rejected={name: (getattr(after, name), legal)})
+    return evolve(
+        transition, kind="rejected", changes=changes, rejected={name: (getattr(after, name), legal)}
+    )
 
 
 def latched(before: RunState | CallState, after: RunState | CallState) -> bool:

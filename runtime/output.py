@@ -5,12 +5,12 @@ from collections.abc import Callable
 import attrs
 from attrs import frozen
 
-from ..capabilities.frozen import FrozenDict, freeze_mapping
+from ..capabilities.frozen import FrozenDict, Json, freeze_mapping
 from ..capabilities.json_schema import schema_of
 from ..capabilities.state import OutputSpec
 from .arguments import decode, validate
 from .binding import Misfit, bind, prepare
-from .codec import converter
+from .codec import input_converter
 
 
 @frozen(eq=False)
@@ -37,7 +37,7 @@ TEXT = OutputType(None, str, _text)
 
 @frozen
 class _Schema:
-    parameters: FrozenDict[object]
+    parameters: FrozenDict[Json]
 
 
 def output_type(kind: type) -> OutputType:
@@ -47,11 +47,11 @@ def output_type(kind: type) -> OutputType:
     """
     if kind is str:
         return TEXT
-    if not isinstance(kind, type) or not attrs.has(kind):
+    if not attrs.has(kind):
         raise TypeError(f"output_type must be str or an attrs class, not {kind!r}")
     schema = freeze_mapping(schema_of(kind), "output schema")
     described = _Schema(schema)
-    structured = prepare(bind(kind, converter), schema, schema)
+    structured = prepare(bind(kind, input_converter), schema, schema)
 
     def read(text: str) -> tuple[object, str | None]:
         decoded, problems = decode(text)
@@ -64,5 +64,3 @@ def output_type(kind: type) -> OutputType:
             return None, str(error)
 
     return OutputType(OutputSpec(kind.__name__, schema), kind, read)
-
-

@@ -231,12 +231,14 @@ class Interrupted(NamedTuple):
     started: frozenset[str] = frozenset()
 
 
-Event: TypeAlias = Entered | Gathered | Responded | Decided | Undecided | Executed | Left | Resumed | Interrupted
+Event: TypeAlias = (
+    Entered | Gathered | Responded | Decided | Undecided | Executed | Left | Resumed | Interrupted
+)
 
 _ENDING = frozenset({Phase.FINISHING, Phase.LEAVING, Phase.ENDED})
 _STEP = frozenset({Phase.PREPARING, Phase.REQUESTING}) | _ENDING
 _BATCH = frozenset({Phase.APPROVING, Phase.EXECUTING, Phase.SETTLING}) | _STEP
-_CUT = {Interrupted: frozenset({Phase.LEAVING, Phase.ENDED})}
+_CUT: dict[type[Event], frozenset[Phase]] = {Interrupted: frozenset({Phase.LEAVING, Phase.ENDED})}
 
 # Phase -> event -> the phases it may lead to. Phases without anything to wait for are passed through, so one
 # event can lead far; what it cannot lead to is an error of the machine itself, found by `feed`.

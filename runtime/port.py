@@ -8,8 +8,8 @@ import inspect
 import random as random_module
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import anyio
 
@@ -18,6 +18,9 @@ from .decisions import ApprovalRequest, Approver, Decision
 from .models import Meter, Model, ModelError, ModelRequest
 
 T = TypeVar("T")
+Step: TypeAlias = Callable[
+    [], Coroutine[Any, Any, None]
+]  # Any: what it yields to its loop is the loop's affair
 
 
 class Port(Protocol):
@@ -43,7 +46,7 @@ class Port(Protocol):
     async def bounded(self, step: Callable[[], Awaitable[T]], timeout: float | None) -> T:
         """Perform one leaf for at most `timeout` seconds. Raises TimeoutError."""
 
-    async def together(self, steps: Sequence[Callable[[], Awaitable[None]]], limit: int | None) -> None:
+    async def together(self, steps: Sequence[Step], limit: int | None) -> None:
         """Perform steps at once, at most `limit` of them at a time; they raise nothing but cancellation."""
 
     async def ask(
@@ -96,20 +99,20 @@ class LocalPort:
         with anyio.fail_after(timeout):
             return await step()
 
-    async def together(self, steps: Sequence[Callable[[], Awaitable[None]]], limit: int | None) -> None:
+    async def together(self, steps: Sequence[Step], limit: int | None) -> None:
         """Perform steps at once; on asyncio in its own task group, 2 us a step instead of anyio's 11."""
         if limit is not None and limit < len(steps):
             await self._some(steps, limit)
         elif _on_asyncio():
             async with asyncio.TaskGroup() as tasks:
                 for step in steps:
-                    tasks.create_task(step())  # type: ignore[arg-type]  # steps are async functions
+                    tasks.create_task(step())
         else:
             async with anyio.create_task_group() as group:
                 for step in steps:
                     group.start_soon(step)
 
-    async def _some(self, steps: Sequence[Callable[[], Awaitable[None]]], limit: int) -> None:
+    async def _some(self, steps: Sequence[Step], limit: int) -> None:
         waiting = iter(steps)
 
         async def work() -> None:
@@ -128,10 +131,12 @@ class LocalPort:
         async def asked() -> Sequence[Decision]:
             if not inspect.iscoroutinefunction(approver):
                 # In a list: trio takes no coroutine from a thread, and a plain callable may return one.
-                (answer,) = await anyio.to_thread.run_sync(lambda: [approver(requests)], abandon_on_cancel=True)
+                (answer,) = await anyio.to_thread.run_sync(
+                    lambda: [approver(requests)], abandon_on_cancel=True
+                )
             else:
                 answer = approver(requests)
-            return await answer if inspect.isawaitable(answer) else answer  # type: ignore[return-value]
+            return await answer if inspect.isawaitable(answer) else answer
 
         return await self.bounded(asked, timeout)
 

@@ -15,9 +15,9 @@ def slot_problem(value: object, kind: object = None) -> str | None:
     It must be hashable, and come back from the codec as it was: else a suspended run could not be resumed.
     """
     made = type(value)
-    if made in _PLAIN and (kind is made or kind is None):
-        if made is not int or -_SMALL < value < _SMALL:  # type: ignore[operator]  # an int
-            return None
+    fits = made in _PLAIN and (kind is made or kind is None)
+    if fits and (made is not int or -_SMALL < value < _SMALL):  # type: ignore[operator]  # an int
+        return None
     try:
         hash(value)
     except TypeError:
@@ -33,5 +33,6 @@ def slot_problem(value: object, kind: object = None) -> str | None:
     if same(back, value):
         return None
     if kind is None:
-        return f"a slot without declared type holds JSON, not {made.__name__}: declare it, as in Capability[tuple[int, ...]]"
-    return f"the slot is declared as {kind}, as which the codec would read this {made.__name__} back otherwise"
+        hint = "declare it, as in Capability[tuple[int, ...]]"
+        return f"a slot without declared type holds JSON, not {made.__name__}: {hint}"
+    return f"the slot is declared as {kind}, and this {made.__name__} would not come back as it is"

@@ -7,7 +7,7 @@ from ..capabilities.records import copier, replace
 from ..capabilities.state import RunState
 from . import admission
 from .chains import NO_FACTS, call_chain
-from .ending import WITHHELD, blocked, check_failed, close, finish
+from .ending import blocked, check_failed, close, finish, withheld, withhold_reply
 from .errors import IncompleteResponse, InvalidResponse, OutputRetriesExhausted
 from .gathering import NONE, Facts, booked, charge, charged, gather_run
 from .phases import Effect, Onward, Phase, Responded
@@ -31,7 +31,9 @@ def responded(work: Work, event: Responded) -> Effect | Onward:
     work.run = charge(event.run, event.charged, event.usages, response=event.response)
     if event.response is not None and event.broken is None:
         facts: dict[str, object] = {"response": event.response}
-        if event.charged != 1 or len(event.usages) != 1:  # one request with its usage says the response itself
+        if (
+            event.charged != 1 or len(event.usages) != 1
+        ):  # one request with its usage says the response itself
             facts |= charged(event)
         work.write("model_responded", actor="model", facts=facts)
     elif event.charged:
@@ -86,7 +88,7 @@ def effective(work: Work, facts: Facts = NONE) -> Effect | Onward:
         enter_unseen(work)
         raise
     if work.run.failed is not None:
-        work.run = _withheld(work.run)
+        work.run = withhold_reply(work.run)
         raise Failure(blocked(work))
     return _classify(work)
 
@@ -108,7 +110,9 @@ def _identified(work: Work, response: AssistantMessage) -> AssistantMessage:
     for i, call in enumerate(response.tool_calls):
         if call.id and call.id in seen:
             raise Failure(
-                InvalidResponse(message=f"the response has two calls with the id {call.id!r}", step=run.run_step)
+                InvalidResponse(
+                    message=f"the response has two calls with the id {call.id!r}", step=run.run_step
+                )
             )
         seen.add(call.id)
         if call.id and not index.taken(call.id, run.messages):
@@ -146,13 +150,8 @@ def enter_unseen(work: Work) -> None:
     response = work.run.response
     if response is None or (work.run.messages and work.run.messages[-1] is response):
         return
-    work.run = replace(work.run, response=evolve(response, content=WITHHELD, at=work.now))
+    work.run = replace(work.run, response=withheld(response))
     _enter(work)
-
-
-def _withheld(run: RunState) -> RunState:
-    response = evolve(run.messages[-1], content=WITHHELD)  # type: ignore[arg-type]  # the response, just entered
-    return replace(run, messages=(*run.messages[:-1], response))
 
 
 def _classify(work: Work) -> Effect | Onward:
@@ -163,7 +162,9 @@ def _classify(work: Work) -> Effect | Onward:
     if response.finish_reason in CUT_OFF:
         raise Failure(
             IncompleteResponse(
-                message=CUT_OFF[response.finish_reason], finish_reason=response.finish_reason, step=run.run_step
+                message=CUT_OFF[response.finish_reason],
+                finish_reason=response.finish_reason,
+                step=run.run_step,
             )
         )
     if run.stopped is not None:

@@ -62,7 +62,9 @@ class RunRing(Ring):
             after = await self.enter(link, Next(self.session, inward, self.key(link)), run)
             if not got:
                 discard(after)
-                raise self.fail(self.misuse(link, "returned without call_next; to prevent a run, stop it: run.stop(...)"))
+                raise self.fail(
+                    self.misuse(link, "returned without call_next; to prevent a run, stop it: run.stop(...)")
+                )
             return self.edge(link, got[-1], after)
         except RunError as error:
             if self.broken is None:  # of another run: this hook raised it; ours are kept, and end the run
@@ -85,5 +87,9 @@ class RunRing(Ring):
     def misuse(self, link: Link, what: str) -> InvalidReturn:
         """Return the reason of a wrapper that did not call inward exactly once."""
         return InvalidReturn(
-            message=f"{link.key}.{HOOK} {what}", key=link.key, index=link.index, hook=HOOK, step=self.run.run_step
+            message=f"{link.key}.{HOOK} {what}",
+            key=link.key,
+            index=link.index,
+            hook=HOOK,
+            step=self.run.run_step,
         )

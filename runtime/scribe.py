@@ -38,10 +38,25 @@ class Scribe:
     ) -> None:
         """Write an entry."""
         run = self.run
-        made = (kind, run.run_id, run.run_step, self.now, actor, call, index, hook, changes, restored, rejected, facts)
+        made = (
+            kind,
+            run.run_id,
+            run.run_step,
+            self.now,
+            actor,
+            call,
+            index,
+            hook,
+            changes,
+            restored,
+            rejected,
+            facts,
+        )
         self.entries.append(_new(Entry, made))
 
-    def write_transition(self, transition: Transition, call_id: str | None) -> IllegalTransition | Restored | None:
+    def write_transition(
+        self, transition: Transition, call_id: str | None
+    ) -> IllegalTransition | Restored | None:
         """Write a transition down, warn of what was restored; return why it ends the run, or None."""
         self.write(
             transition.kind,

@@ -1,6 +1,5 @@
 """Executing a batch and settling it: charge shares, confirm all outcomes, after_tool_execute, retries (9 and 10)."""
 
-
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Chain
 from ..capabilities.frozen import FrozenDict
@@ -225,5 +224,3 @@ def _count_retries(work: Work, batch: tuple[CallState, ...]) -> None:
                 step=run.run_step,
             )
         )
-
-

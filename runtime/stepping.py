@@ -16,7 +16,6 @@ from .models import ModelRequest
 from .phases import Effect, Phase, RequestModel
 from .work import Failure, Work
 
-
 NOBODY: Mapping[str, tuple[str, int, str]] = FrozenDict()
 
 
@@ -58,7 +57,14 @@ def step(work: Work) -> Effect:
         work.run = replace(run, messages=messages)
         raise Failure(reason)
     work.run = _RESET(
-        run, run.run_step + 1, messages, None, setup.model, setup.settings, setup.instructions, setup.inventory
+        run,
+        run.run_step + 1,
+        messages,
+        None,
+        setup.model,
+        setup.settings,
+        setup.instructions,
+        setup.inventory,
     )
     work.writers = NOBODY
     work.write("step_started")
@@ -139,7 +145,8 @@ def unprepared(work: Work) -> Reason | None:
     if work.setup.token_limits and not profile.reports_usage:
         limited = work.setup.token_limits[0]
         return UsageUnknown(
-            message=f"{limited} is limited, and model {request_model(run)!r} does not report its usage", limit=limited
+            message=f"{limited} is limited, and model {request_model(run)!r} does not report its usage",
+            limit=limited,
         )
     return None
 

@@ -147,7 +147,7 @@ def _constant(name: str) -> object:
 _FROZEN: Final = frozenset({str, bool, type(None), FrozenDict})
 _SMALL: Final = 1 << 64
 _FAST: Final = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
-_SCAN: Final = _FAST.scan_once
+_SCAN: Final = _FAST.scan_once  # type: ignore[attr-defined]  # there since Python 2.6, but not in typeshed
 _SLOW: Final = json.JSONDecoder(
     object_pairs_hook=_Object, parse_constant=_constant, parse_int=_integer, parse_float=_float
 )

@@ -1,8 +1,6 @@
 """One admitted tool call through its wrappers, and a batch of them at once."""
 
 import functools
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
 
 from attrs import evolve
 
@@ -19,11 +17,11 @@ from .invoke import run_body
 from .ledger import exceeded
 from .onion import Next, Ring, latched
 from .phases import CallResult, Executed, RunTools
+from .port import Step
 from .session import Session
 from .work import Failure
 
 HOOK = "wrap_tool_execute"
-Step: TypeAlias = Callable[[], Awaitable[None]]
 
 
 async def run_tools(session: Session, effect: RunTools) -> Executed:
@@ -127,7 +125,9 @@ class ToolRing(Ring):
         """Return the result of a call that has its outcome."""
         extra = max(0, self.attempts - 1)
         outcome = done.outcome
-        if outcome is not None and outcome.attempts < self.attempts:  # a wrapper chose the result of an earlier one
+        if (
+            outcome is not None and outcome.attempts < self.attempts
+        ):  # a wrapper chose the result of an earlier one
             done = replace(done, outcome=evolve(outcome, attempts=self.attempts))
         run = self.latches(done.run)
         return CallResult(replace(done, run=IDLE), run, extra, tuple(self.entries), self.broken)
@@ -162,9 +162,13 @@ class ToolRing(Ring):
         link = links[i]
         got: list[CallState] = []
 
-        async def inward(passed: CallState) -> CallState:
+        async def inward(passed: object) -> CallState:
             if isinstance(passed, CallState) and passed.verdict is not call.verdict:
-                raise self.fail(self.illegal(link, "verdict", "refuse and answer stand for call_next: return them instead"))
+                raise self.fail(
+                    self.illegal(
+                        link, "verdict", "refuse and answer stand for call_next: return them instead"
+                    )
+                )
             inner = await self.layer(links, i + 1, self.edge(link, call, passed))
             got.append(inner)
             return inner
@@ -220,7 +224,12 @@ class ToolRing(Ring):
     def illegal(self, link: Link, field: str, legal: str) -> IllegalTransition:
         """Return the reason of an illegal write at an edge, written down."""
         self.write(
-            "rejected", actor=link.key, call=self.call.id, index=link.index, hook=HOOK, rejected={field: (None, legal)}
+            "rejected",
+            actor=link.key,
+            call=self.call.id,
+            index=link.index,
+            hook=HOOK,
+            rejected={field: (None, legal)},
         )
         return IllegalTransition(
             message=f"{link.key}.{HOOK} may not write {field} so: {legal}",
@@ -237,7 +246,9 @@ class ToolRing(Ring):
         """Run the body once. Raises LimitError, by which the run ends, when the call's share is spent."""
         if self.attempts and self.share is not None and self.attempts > self.share:
             limit = self.session.setup.limits.tool_calls or 0
-            reason = exceeded("tool_calls", self.run.tool_calls + self.attempts - 1, limit, self.run.run_step, self.share)
+            reason = exceeded(
+                "tool_calls", self.run.tool_calls + self.attempts - 1, limit, self.run.run_step, self.share
+            )
             raise self.fail(evolve(reason, call=call.id))
         self.attempts += 1
         outcome = await attempt(self.session, self.effect, call, number := self.attempts)

@@ -56,7 +56,6 @@ class MachineState(NamedTuple):
     call_index: "CallIndex | None" = None
 
 
-
 class CallIndex:
     """Call id -> place of the message that made it; only ever added to, so that older states stay right.
 
@@ -83,7 +82,9 @@ class CallIndex:
         if place is None or place >= len(messages):
             return False
         message = messages[place]
-        return isinstance(message, AssistantMessage) and any(call.id == call_id for call in message.tool_calls)
+        return isinstance(message, AssistantMessage) and any(
+            call.id == call_id for call in message.tool_calls
+        )
 
 
 class Work(Scribe):

@@ -43,7 +43,7 @@ class Meddle(Capability):
     """Writes what belongs to the runtime, as values without a stable text."""
 
     def before_model_request(self, state: RunState) -> RunState:
-        return evolve(state, usage=object(), tool_retries={word: object() for word in WORDS}).with_settings(
+        return evolve(state, usage=_odd(), tool_retries={word: object() for word in WORDS}).with_settings(
             seed=7, stop=sorted(WORDS)
         )
 
@@ -68,6 +68,10 @@ class Mask(Capability):
     def after_tool_execute(self, call: CallState) -> CallState:
         assert call.outcome is not None
         return call.with_content(str(call.outcome.content).upper(), metadata={"by": sorted(WORDS)})
+
+
+def _odd() -> Any:
+    return object()
 
 
 def shout(message: Any) -> Any:
@@ -144,12 +148,16 @@ async def logs() -> list[Log]:
     """Run to the end, and to a rejection."""
     result = await agent_of(0).run("go", context={word: [word] for word in WORDS}, messages=())
     found = [result.log]
+    failed = await _failed(agent_of(3))
+    return [*found, failed]
+
+
+async def _failed(agent: Agent[str]) -> Log:
     try:
-        await agent_of(3).run("go")
+        result = await agent.run("go")
     except RunError as error:
-        assert error.partial is not None
-        found.append(error.partial.log)
-    return found
+        return error.partial.log if error.partial is not None else Log()
+    return result.log
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """A fold of a log, written without the runtime's own code: from the records alone to what the run came to.
 
 The runtime's rules that it knows: a response enters the history before its calls are admitted; a result after
-the hooks on it; calls left open at the end did not run, and are charged once all of a batch is shaped. Everything else must stand in the log.
+the hooks on it; calls left open at the end did not run, and are charged once all of a batch is shaped.
+Everything else must stand in the log.
 """
 
 from collections.abc import Iterable

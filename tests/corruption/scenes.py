@@ -1,4 +1,4 @@
-"""Scenes shared by the corruption cases: a recorded tool, a batch, one hook at one point, and how a run ended.
+"""Scenes shared by the corruption cases: a recorded tool, a batch, one hook at one point, how a run ended.
 
 Nothing here asserts but `check_closed`, which states what holds of every history whatever happened.
 """
@@ -59,7 +59,7 @@ def at(point: str, action: Action, key: str = "Actor") -> Capability:
         return action(await call_next(record))
 
     function = {"": reducer, "in": inward, "out": outward}[side]
-    return evolve(getattr(hook, name)(function), key=key)  # type: ignore[no-any-return]  # by name
+    return evolve(getattr(hook, name)(function), key=key)
 
 
 def hook_of(point: str) -> str:
@@ -138,7 +138,7 @@ def settled(records: Sequence[AuditRecord]) -> dict[str, object]:
 
 
 def check_closed(messages: Sequence[Message]) -> None:
-    """Each call has exactly one result, directly after its message, in call order; no result stands elsewhere."""
+    """Each call has one result, directly after its message, in call order; no result stands elsewhere."""
     expected: list[str] = []
     for message in messages:
         if isinstance(message, ToolMessage):

@@ -1,4 +1,4 @@
-"""Approval: what a person was shown is what runs, once, and nobody else's decision counts (C31, C33, C35, C37, C38)."""
+"""Approval: what a person was shown is what runs, once; no other decision counts (C31, C33, C35, C37-C38)."""
 
 import json
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class Payments:
             self.paid.append(amount)
             return f"paid {amount}"
 
-        script = [call("pay", {"amount": 10}, id="p"), "done"] if replies is None else replies
+        script: Any = [call("pay", {"amount": 10}, id="p"), "done"] if replies is None else replies
         return Agent("desk", ScriptedModel(script), tools=[pay], capabilities=capabilities, **options)
 
     async def approve(self, requests: tuple[ApprovalRequest, ...]) -> list[Decision]:
@@ -152,7 +152,7 @@ async def test_c31_rewritten_before_it_is_judged(order: str) -> None:
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("point", [p for p in POINTS if "tool" not in p])
 async def test_c31_rewritten_in_a_run_hook(point: str, order: str) -> None:
-    """A call that the model made keeps its arguments at every run hook: rejected, or untouched; 1000 is not paid."""
+    """A call that the model made keeps its arguments at every run hook: 1000 is never paid."""
     payments = Payments()
     agent = payments.agent(*ordered(order, at(point, raised), RequireApproval()), approver=payments.approve)
     if point in {"before_run", "wrap_run:in"}:
@@ -475,7 +475,8 @@ async def test_c38_nobody_decides(approver: Any, why: str) -> None:
         approver=None if approver is None else counted,
     )
     result = await agent.run("go")
-    assert ("suspended", None, []) == (result.status, result.output, works.began)
+    assert ("suspended", []) == (result.status, works.began)
+    assert None is result.state.output
     assert ([] if approver is None else [3]) == questions
     assert ["c0", "c1", "c2"] == [request.call_id for request in result.pending]
     assert {"c0": "pending", "c1": "pending", "c2": "pending"} == statuses(result.messages)
@@ -485,7 +486,7 @@ async def test_c38_nobody_decides(approver: Any, why: str) -> None:
     assert why in str(record.facts["why"])
     assert [] == [r for r in result.log if r.kind in {"tool_started", "tool_settled", "call_decided"}]
     ids = [request.digest for request in result.pending]
-    decisions = dict(zip(ids, [Approve(), Deny("no"), Answer("by hand")], strict=True))
+    decisions: dict[str, Decision] = dict(zip(ids, (Approve(), Deny("no"), Answer("by hand")), strict=True))
     done = await agent.resume(result, decisions)
     assert ("completed", [0]) == (done.status, works.ended)
     assert {"c0": "succeeded", "c1": "denied", "c2": "answered"} == statuses(done.messages)

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from capfold.capabilities import UserMessage
+from capfold.capabilities.frozen import FrozenDict
 from capfold.runtime import (
     Agent,
     AuditRecord,
@@ -98,7 +100,7 @@ def test_c66_deleted_duplicated_swapped(tmp_path: Path, key: bytes | None) -> No
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "keyed"])
 def test_c66_cut_off(tmp_path: Path, key: bytes | None) -> None:
-    """In a line it is torn there; between two lines it is incomplete, and does not reach the head that was kept."""
+    """In a line it is torn there; between two lines it is incomplete, and does not reach the kept head."""
     path, lines = stored(tmp_path / "log.jsonl", key, batch(0))
     head = read_log(path).head
     data = b"".join(lines)
@@ -111,9 +113,9 @@ def test_c66_cut_off(tmp_path: Path, key: bytes | None) -> None:
             assert None is problem(path, before, key)
             assert not verify(read_log(path), key=key).complete
             assert i == problem(path, before, key, head)
-    assert 0 == len(Log()) and not Log().complete
+    assert not Log().complete
+    path.write_bytes(b"")
     with pytest.raises(LogError, match="is empty"):
-        path.write_bytes(b"")
         read_log(path)
 
 
@@ -148,9 +150,7 @@ def test_c66_another_body_under_the_same_digest(tmp_path: Path) -> None:
 
 
 def _forged(record: AuditRecord) -> AuditRecord:
-    from attrs import evolve
-
-    return evolve(record, facts={**record.facts, "planted": True})
+    return evolve(record, facts=FrozenDict({**record.facts, "planted": True}))
 
 
 def _write(path: Path, lines: Sequence[bytes]) -> Path:
@@ -183,14 +183,13 @@ def agent_of(works: Works, *sinks: Sink, capabilities: Any = ()) -> Agent[str]:
     return Agent("desk", ScriptedModel(script), tools=[works.tool()], capabilities=capabilities, sinks=sinks)
 
 
-WRITES = 6  # start to request, then before and after each batch, then the end
 WRAPPED = at("wrap_run:in", lambda run: run)
 
 
-@pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "in wrap_run"])
+@pytest.mark.parametrize("wrapped", ["", "in wrap_run"])
 @pytest.mark.parametrize("n", range(8))
-async def test_c70_a_sink_that_fails_ends_the_run(n: int, wrapped: bool) -> None:
-    """At whichever write: a typed error, history closed, no effect that the sink has no record of; others go on."""
+async def test_c70_a_sink_that_fails_ends_the_run(n: int, wrapped: str) -> None:
+    """At whichever write: a typed error, history closed, no effect without a record; other sinks go on."""
     works, broken, other = Works(), FailingSink(n), MemorySink()
     agent = agent_of(works, broken, other, capabilities=[WRAPPED] if wrapped else [])
     probe = FailingSink(99)
@@ -223,9 +222,9 @@ async def test_c70_a_sink_that_fails_ends_the_run(n: int, wrapped: bool) -> None
     assert verify(error.partial.log).complete
 
 
-@pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "in wrap_run"])
+@pytest.mark.parametrize("wrapped", ["", "in wrap_run"])
 @pytest.mark.parametrize("n", range(6))
-async def test_c70_a_best_effort_sink(n: int, wrapped: bool) -> None:
+async def test_c70_a_best_effort_sink(n: int, wrapped: str) -> None:
     """Declared so, the run goes on and says so: in the log, and to the sinks that work."""
     works, broken, other = Works(), FailingSink(n, best_effort=True), MemorySink()
     result = await agent_of(works, broken, other, capabilities=[WRAPPED] if wrapped else []).run("go")

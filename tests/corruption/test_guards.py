@@ -1,4 +1,4 @@
-"""Guards and effects: what ran is on record, what a guard did not see is withheld (C46, C47, C50, C63, C72, C74)."""
+"""Guards and effects: what ran is on record, what no guard saw is withheld (C46, C47, C50, C63, C72, C74)."""
 
 from typing import Any, ClassVar
 
@@ -49,7 +49,12 @@ def bug(record: Any) -> Any:
 async def test_c46_an_after_model_hook_raises() -> None:
     """The history holds the last accepted response, its text withheld, its calls closed; nothing ran."""
     works = Works()
-    said = AssistantMessage("secret plan", tool_calls=tuple(batch(0, 1)), finish_reason="tool_calls")
+    said = AssistantMessage(
+        "secret plan",
+        tool_calls=tuple(batch(0, 1)),
+        finish_reason="tool_calls",
+        provider_items=[{"reasoning_content": "secret plan"}],
+    )
     add = at(
         "after_model_request",
         lambda run: run.respond(evolve(run.response, tool_calls=(*run.response.tool_calls, *batch(2)))),
@@ -87,6 +92,7 @@ async def test_c46_an_after_model_hook_raises() -> None:
         error.partial.messages
     )
     assert [] == works.began
+    assert "secret plan" not in repr(error.partial.messages)
     raw: Any = of_kind(error.partial.log, "model_responded")[0].facts["response"]
     assert "secret plan" == raw["content"]
 
@@ -113,7 +119,7 @@ async def test_c46_a_gatherer_of_an_after_hook_raises(gatherer: str) -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 async def test_c47_an_after_tool_hook_raises(place: int) -> None:
-    """The effect stays with its status; content that was not checked to the end does not reach the history."""
+    """The effect stays with its status; content that was not checked to the end is not in the history."""
     works = Works()
     mask = at("after_tool_execute", lambda call: call.with_content("masked"), "Mask")
     broken = at("after_tool_execute", lambda call: bug(call) if call.index == place else call)
@@ -138,7 +144,7 @@ async def test_c47_an_after_tool_hook_raises(place: int) -> None:
 
 @pytest.mark.parametrize("where", ["after hook", "next batch", "next response", "wrapper beside it"])
 async def test_c50_a_tool_that_finished_before_a_guard_tripped(where: str) -> None:
-    """The guard fails the run; the finished tool is in the history and in the log, wherever the guard stands."""
+    """The guard fails the run; the finished tool is in history and log, wherever the guard stands."""
     works = Works()
     guards: dict[str, Capability] = {
         "after hook": at("after_tool_execute", lambda c: c.fail("no") if c.index == 1 else c, "Guard"),
@@ -212,11 +218,11 @@ async def test_c63_a_wrapper_that_answers_skips_nobody(place: str) -> None:
     """No request, no body, and yet every reducer of everybody ran, redaction among them."""
     works = Works()
     model = ScriptedModel([])
-    cache = [
+    cache: list[Capability] = [
         evolve(hook.wrap_model_request(_answer_model), key="CacheModel"),
         evolve(hook.wrap_tool_execute(_answer_tool), key="CacheTool"),
     ]
-    others = [Mask(), Seen()]
+    others: list[Capability] = [Mask(), Seen()]
     listed = [*cache, *others] if place == "first" else [*others, *cache]
     result = await Agent("desk", model, tools=[works.tool()], capabilities=listed).run("go")
     assert ("completed", "the *** answer") == (result.status, result.output)
@@ -247,7 +253,7 @@ async def test_c63_a_budget_sees_what_ran_and_what_did_not(place: str) -> None:
 
     cache = hook.wrap_tool_execute(answer_zero)
     budget = ToolBudget(1, on_exceeded="refuse")
-    listed = [cache, budget] if place == "first" else [budget, cache]
+    listed: list[Capability[Any]] = [cache, budget] if place == "first" else [budget, cache]
     script: list[Any] = [batch(0), batch(1), batch(2), "done"]
     result = await Agent("desk", ScriptedModel(script), tools=[works.tool()], capabilities=listed).run("go")
     assert [1] == works.ended

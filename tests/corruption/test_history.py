@@ -1,11 +1,12 @@
 """History and views: hooks shape what one request shows, never what happened (C39, C41, C42, C43)."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
-from attrs import evolve
+from attrs import evolve, fields, has
 from attrs.exceptions import FrozenInstanceError
 
 from capfold.capabilities import (
@@ -45,7 +46,7 @@ HISTORY: tuple[Message, ...] = (
 
 @pytest.mark.parametrize("window", range(1, 12))
 async def test_c39_trimmed_at_every_cut(window: int) -> None:
-    """Whatever the window: each request is balanced and has the task; the canonical history keeps everything."""
+    """At every window each request is balanced and has the task; the canonical history keeps everything."""
     works = Works()
     script: list[Any] = [batch(0, 1, 2), batch(3), batch(4, 5), "done"]
     model = ScriptedModel(script)
@@ -73,70 +74,47 @@ async def test_c39_trimmed_at_every_cut(window: int) -> None:
 # --- C41
 
 
-def edits(record: RunState | CallState) -> dict[str, Callable[[], object]]:
-    """Return an in-place edit of each nested part that a hook can reach in its record."""
-    found: dict[str, Callable[[], object]] = {}
-    run = record if isinstance(record, RunState) else record.run
+MUST = (
+    ".context.tenant.roles.append",
+    ".settings.extra['seed']",
+    ".inventory[0].metadata.tags.append",
+    ".inventory[0].parameters.properties.n.update",
+    ".messages[0].content[0].text",
+    ".messages[1].metadata.a['b']",
+    ".messages[1].provider_items[0].parts.append",
+)
 
-    def item(name: str, value: Any) -> None:
-        for key in value:
-            found[f"{name}[{key!r}]"] = lambda: value.__setitem__(key, "edited")
-            if isinstance(value[key], dict | list):
-                (item if isinstance(value[key], dict) else array)(f"{name}.{key}", value[key])
-        found[f"{name}.update"] = lambda: value.update(edited=1)
-        found[f"{name}.pop"] = lambda: value.pop("edited", None)
 
-    def array(name: str, value: Any) -> None:
-        found[f"{name}.append"] = lambda: value.append("edited")
-        found[f"{name}[0]"] = lambda: value.__setitem__(0, "edited")
-
-    def attribute(name: str, owner: Any, field: str) -> None:
-        found[f"{name}.{field}"] = lambda: setattr(owner, field, "edited")
-
-    item("context", run.context)
-    item("settings", run.settings)
-    item("slots", run.slots)
-    item("tool_retries", run.tool_retries)
-    for name in ("messages", "tools", "stopped", "run_step", "new_name"):
-        attribute("run", run, name)
-    for tooled in run.inventory:
-        item("tool.metadata", tooled.metadata)
-        item("tool.parameters", tooled.parameters)
-        attribute("tool", tooled, "function")
-        attribute("tool.annotations", tooled.annotations, "read_only")
-    for message in (*run.messages, run.response):
-        if message is None:
-            continue
-        attribute("message", message, "content")
-        if isinstance(message, AssistantMessage):
-            item("message.metadata", message.metadata)
-            array("provider_items", message.provider_items)
-            for part in message.provider_items:
-                item("provider_item", part)
-            for asked in message.tool_calls:
-                attribute("asked", asked, "arguments")
-                item("asked.metadata", asked.metadata)
-        for content in message.content if isinstance(message.content, tuple) else ():
-            attribute("part", content, "text")
-    if isinstance(record, CallState):
-        item("arguments", record.arguments)
-        item("injected", record.injected)
-        attribute("call", record, "arguments")
-        attribute("verdict", record.verdict, "refused")
-        if record.outcome is not None:
-            item("outcome.metadata", record.outcome.metadata)
-            attribute("outcome", record.outcome, "status")
-    return found
+def edits(value: Any, path: str = "record") -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield an in-place edit of each part, however deep, that can be reached from a record."""
+    if isinstance(value, dict):
+        yield f"{path}.update", partial(value.update, edited=1)
+        yield f"{path}.clear", value.clear
+        for key, member in value.items():
+            yield f"{path}[{key!r}]", partial(value.__setitem__, key, "edited")
+            yield from edits(member, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        if isinstance(value, list):
+            yield f"{path}.append", partial(value.append, "edited")
+            yield f"{path}.sort", value.sort
+        for i, member in enumerate(value):
+            yield from edits(member, f"{path}[{i}]")
+    elif has(type(value)):
+        yield f"{path}.new_name", partial(setattr, value, "new_name", "edited")
+        for field in fields(type(value)):
+            yield f"{path}.{field.name}", partial(setattr, value, field.name, "edited")
+            if field.name not in {"model", "function"}:  # the caller's own objects, by reference
+                yield from edits(getattr(value, field.name), f"{path}.{field.name}")
 
 
 @pytest.mark.parametrize("point", POINTS)
 async def test_c41_an_edit_in_place_raises(point: str) -> None:
-    """At every hook every nested part refuses to be edited; and what the caller gave is what the caller has."""
+    """At every hook every nested part refuses to be edited; what the caller gave is as it was."""
     tried: list[str] = []
 
     def edit(record: Any) -> Any:
         before = hash(record.messages) if isinstance(record, RunState) else hash(record.run.messages)
-        for name, act in edits(record).items():
+        for name, act in edits(record):
             with pytest.raises((TypeError, AttributeError, FrozenInstanceError)):
                 act()
             tried.append(name)
@@ -146,7 +124,7 @@ async def test_c41_an_edit_in_place_raises(point: str) -> None:
     context = {"tenant": {"roles": ["reader"]}}
     settings = {"stop": ["x"], "extra": {"seed": 1}}
     metadata = {"tags": ["a"], "deep": {"x": 1}}
-    history = [
+    history: list[Message] = [
         UserMessage((TextPart("old"),)),
         AssistantMessage(
             "old", metadata={"a": {"b": 1}}, provider_items=[{"type": "reasoning", "parts": ["opaque"]}]
@@ -163,7 +141,8 @@ async def test_c41_an_edit_in_place_raises(point: str) -> None:
     )
     result = await agent.run("go", context=context, settings=settings, messages=history)
     assert "completed" == result.status
-    assert len(tried) > 30
+    assert len(tried) > 100
+    assert {f"record{part}" for part in MUST} <= {name.replace(".run.", ".") for name in tried}
     assert given == json.dumps([context, settings, metadata])
     assert 2 == len(history)
     context["tenant"]["roles"].append("admin")
@@ -174,8 +153,8 @@ async def test_c41_an_edit_in_place_raises(point: str) -> None:
 async def test_c41_a_hook_that_edits_in_place_is_named() -> None:
     """The TypeError of the edit is the hook's failure: nothing of it took effect."""
 
-    def edit(call: CallState) -> CallState:
-        call.arguments["n"] = 1000  # type: ignore[index]  # what the case is about
+    def edit(call: Any) -> Any:
+        call.arguments["n"] = 1000
         return call
 
     works = Works()
@@ -265,7 +244,7 @@ FORGERIES = [dropped, edited, reordered, forged, forged_result, emptied]
 @pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
 @pytest.mark.parametrize("point", POINTS)
 async def test_c42_canonical_messages_cannot_be_rewritten(point: str, forge: Any) -> None:
-    """Rejected after that very hook, naming it and `messages`; no request follows, and the history is whole."""
+    """Rejected after that very hook, naming it and `messages`; no request follows, the history is whole."""
 
     def act(record: Any) -> Any:
         if isinstance(record, CallState):
@@ -317,7 +296,7 @@ async def test_c42_own_input_holds_no_forged_words(forge: Any) -> None:
 
 
 async def test_c42_what_is_legal_is_on_record() -> None:
-    """Input rewritten in before_run and messages appended before a request take effect, and the log says who."""
+    """Input rewritten in before_run, and messages appended later, take effect, and the log says who."""
     model = ScriptedModel(["done"])
     rewrite = at("before_run", lambda run: evolve(run, messages=(*run.messages[:-1], UserMessage("better"))))
     append = at("before_model_request", lambda run: run.append(UserMessage("and now")), "Appender")

@@ -1,4 +1,4 @@
-"""Secrets and facts: what one capability took out no other brings back; what one gathered no other reads (C51, C73)."""
+"""What one capability took out no other brings back; what one gathered no other reads (C51, C73)."""
 
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ def script() -> ScriptedModel:
 
 
 def check_kept(result: RunResult[Any], model: ScriptedModel, path: Path) -> None:
-    """The secret is in no request, not in this run's history, and not in the sink that was given the redactor."""
+    """The secret is in no request, not in this run's history, not in the sink that has the redactor."""
     for request in model.requests:
         assert SECRET not in repr(request.messages)
     assert SECRET not in repr(result.new_messages)
@@ -134,7 +134,7 @@ async def test_c51_redact_and_trim(tmp_path: Path, order: str, window: int) -> N
 
 
 async def test_c51_redact_then_trim_from_messages(tmp_path: Path) -> None:
-    """A trimmer that goes back to the canonical messages would bring the secret back: rejected, nothing is sent."""
+    """A trimmer that goes back to the canonical messages would bring it back: rejected, nothing is sent."""
     model, path = script(), tmp_path / "log.jsonl"
     error = await failed(agent_of(model, path, Redact(), TrimFromMessages()), PROMPT, messages=OLD)
     reason = error.reason
@@ -258,9 +258,9 @@ def noting(point: str, key: str, seen: list[tuple[str, dict[str, object]]]) -> C
     return at(point, look, key)
 
 
-@pytest.mark.parametrize("changes", [False, True], ids=["silent", "changing"])
+@pytest.mark.parametrize("changes", ["", "changing"])
 @pytest.mark.parametrize("point", GATHERED)
-async def test_c73_a_fact_is_its_owners_alone(point: str, changes: bool) -> None:
+async def test_c73_a_fact_is_its_owners_alone(point: str, changes: str) -> None:
     """At its hook each reads its own fact; nobody else, nowhere else, and no wrapper reads any."""
     seen: list[tuple[str, dict[str, object]]] = []
     nothing: list[tuple[str, dict[str, object]]] = []

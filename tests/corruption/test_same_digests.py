@@ -1,4 +1,4 @@
-"""C67: equal runs have equal digests, in another process, under another hash seed, on the other event loop."""
+"""C67: equal runs have equal digests, in another process, under another hash seed, on the other loop."""
 
 import os
 import subprocess

@@ -1,6 +1,5 @@
 """What the tests of a run share: a scripted agent, its tools, and how an ending is judged."""
 
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -63,7 +62,12 @@ def contents(messages: Iterable[Message]) -> list[object]:
 def check_closed(messages: Sequence[Message]) -> None:
     """Assert that each call of a history has exactly one result, directly after it."""
     assert balance_problem(messages) is None
-    calls = [call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls]
+    calls = [
+        call.id
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        for call in message.tool_calls
+    ]
     answered = [message.call_id for message in messages if isinstance(message, ToolMessage)]
     assert sorted(calls) == sorted(answered)
     assert len(calls) == len(set(calls))
@@ -125,9 +129,7 @@ class Ends(Capability):
         return state
 
 
-named = functools.partial(tool, description="A tool of a test.")
-
-
 def slow(name: str, run: Any, **options: Any) -> Tool:  # Any: a function, and the options of `tool`
     """Return a tool of a name that calls `run`."""
-    return tool(run, name=name, description="A tool of a test.", **options)
+    made: Tool = tool(run, name=name, description="A tool of a test.", **options)
+    return made

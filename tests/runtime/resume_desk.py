@@ -1,6 +1,7 @@
 """An agent that two processes build alike, and what each of them does with its run.
 
-`suspend`: run to the first decision, print the snapshot. `resume DECISION`: read a snapshot, decide, print the end.
+`suspend`: run to the first decision, print the snapshot.
+`resume DECISION`: read a snapshot, decide, print the end.
 """
 
 import json
@@ -8,9 +9,11 @@ import sys
 
 from attrs import frozen
 
-from capfold.capabilities import CallState, Capability, RequireApproval, call, tool
+from capfold.capabilities import CallState, Capability, RequireApproval, ToolMessage, call, tool
+from capfold.capabilities.capability import AnyCapability
 from capfold.runtime import Agent, Answer, Approve, Deny, Edit, LocalPort, ScriptedModel
 from capfold.runtime.decisions import Decision
+from capfold.runtime.scripted_model import Reply
 
 DECISIONS: dict[str, Decision] = {
     "approve": Approve(),
@@ -37,13 +40,12 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-def build(*, resumed: bool = False, tally: Capability | None = None) -> Agent[str]:
+def build(*, resumed: bool = False, tally: AnyCapability | None = None) -> Agent[str]:
     """Return the agent; a resumed one needs the rest of the script only."""
-    rest = [[call("pay", {"amount": 20}, id="second")], "done"]
-    first = [[call("pay", {"amount": 5}, id="free"), call("pay", {"amount": 10}, id="first")]]
+    first: list[Reply] = [[call("pay", {"amount": 5}, id="free"), call("pay", {"amount": 10}, id="first")]]
     return Agent(
         "desk",
-        ScriptedModel(rest[1:] if resumed else [*first, *rest[1:]]),
+        ScriptedModel(["done"] if resumed else [*first, "done"]),
         tools=[pay],
         capabilities=[RequireApproval(), tally if tally is not None else Tally()],
         port=LocalPort(clock=lambda: 100.0, new_id=lambda: "run"),
@@ -59,12 +61,12 @@ async def main(arguments: list[str]) -> None:
     agent = build(resumed=True)
     text = sys.stdin.read()
     pending = json.loads(arguments[2])
-    decisions = {digest: DECISIONS[arguments[1]] for digest in pending}
+    decisions = dict.fromkeys(pending, DECISIONS[arguments[1]])
     result = await agent.resume(text, decisions)
     told = {
         "status": result.status,
         "output": result.output,
-        "results": [[m.call_id, m.status, m.content] for m in result.messages if hasattr(m, "call_id")],
+        "results": [[m.call_id, m.status, m.content] for m in result.messages if isinstance(m, ToolMessage)],
         "tally": result.state.slots.get("Tally"),
         "context": result.state.context,
         "requests": result.requests,
@@ -73,4 +75,3 @@ async def main(arguments: list[str]) -> None:
         "first": [result.log[0].kind, result.log[0].seq],
     }
     sys.stdout.write(json.dumps(told))
-

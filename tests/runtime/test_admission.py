@@ -3,12 +3,11 @@
 import json
 from typing import ClassVar
 
+import anyio
 import pytest
 from attrs import field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import anyio
 
 from capfold.capabilities import (
     CallState,
@@ -151,7 +150,8 @@ async def test_repair_goes_first_wherever_it_stands() -> None:
         return call
 
     agent = make(
-        [[call("pay", {"amount": "7"}), call("pay", {"amount": 8})], "done"], capabilities=[shapes, Repairs(trace)]
+        [[call("pay", {"amount": "7"}), call("pay", {"amount": 8})], "done"],
+        capabilities=[shapes, Repairs(trace)],
     )
     result = await agent.run("go")
     assert ["repair:1", 'shape:{"amount": 7}', 'shape:{"amount": 8}'] == trace.lines
@@ -225,7 +225,8 @@ async def test_verdicts_join() -> None:
         return call
 
     agent = make(
-        [[call("look", {"n": 1}), call("pay", {"amount": 1})], "done"], capabilities=[answers, refuses, watches]
+        [[call("look", {"n": 1}), call("pay", {"amount": 1})], "done"],
+        capabilities=[answers, refuses, watches],
     )
     result = await agent.run("go")
     assert ["look:False:True", "pay:True:True"] == trace.lines
@@ -259,12 +260,17 @@ async def test_earlier_calls_while_judging() -> None:
     """A budget sees the calls of its own batch that were admitted before."""
     agent = make([[call("look", {"n": i}) for i in range(4)], "done"], capabilities=[ToolBudget(2)])
     result = await agent.run("go")
-    assert ["succeeded", "succeeded", "not_executed", "not_executed"] == [s for _, s in results(result.messages)]
+    assert ["succeeded", "succeeded", "not_executed", "not_executed"] == [
+        s for _, s in results(result.messages)
+    ]
     assert ("stopped", 4) == (result.status, result.tool_calls)
     refusing = make(
-        [[call("look", {"n": i}) for i in range(3)], "done"], capabilities=[ToolBudget(2, on_exceeded="refuse")]
+        [[call("look", {"n": i}) for i in range(3)], "done"],
+        capabilities=[ToolBudget(2, on_exceeded="refuse")],
     )
-    assert ["succeeded", "succeeded", "denied"] == [s for _, s in results((await refusing.run("go")).messages)]
+    assert ["succeeded", "succeeded", "denied"] == [
+        s for _, s in results((await refusing.run("go")).messages)
+    ]
 
 
 @pytest.mark.parametrize("point", ["before", "admit"])
@@ -281,7 +287,9 @@ async def test_stop_in_a_batch(point: str) -> None:
             trace.add(f"admit {call.index}")
             return call.stop("enough") if point == "admit" and call.index == 1 else call
 
-    agent = make([[call("look", {"n": i}, id=f"c{i}") for i in range(3)]], capabilities=[Stops(), Observer(trace)])
+    agent = make(
+        [[call("look", {"n": i}, id=f"c{i}") for i in range(3)]], capabilities=[Stops(), Observer(trace)]
+    )
     result = await agent.run("go")
     assert ("stopped", "enough") == (result.status, result.output)
     assert result.stop is not None
@@ -314,7 +322,7 @@ async def test_batch_over_the_limit_is_uncharged() -> None:
 
 
 async def test_permissions_join_the_verdict() -> None:
-    """deny refuses before anybody is asked; ask needs an approval; nothing is looked at for a denied tool."""
+    """Deny refuses before anybody is asked; ask needs an approval; nothing is looked at for a denied tool."""
     asked: list[ApprovalRequest] = []
 
     def approver(requests: tuple[ApprovalRequest, ...]) -> list[Approve]:
@@ -412,7 +420,9 @@ class Sneaks(Capability):
 
 
 @given(
-    st.lists(st.integers(0, 5) | st.integers(10, 20).map(str) | st.sampled_from(("admit", "wrap")), max_size=5),
+    st.lists(
+        st.integers(0, 5) | st.integers(10, 20).map(str) | st.sampled_from(("admit", "wrap")), max_size=5
+    ),
     st.lists(st.integers(0, 9), min_size=1, max_size=3),
     st.booleans(),
 )
@@ -443,7 +453,13 @@ def test_what_was_judged_is_what_ran(plan: list[int | str], amounts: list[int], 
         return [Approve() for _ in requests]
 
     calls = [call("pay", {"amount": amount}, id=f"c{i}") for i, amount in enumerate(amounts)]
-    agent = make([calls, "done"], tools=[pay], capabilities=capabilities, approver=approver, limits=Limits(max_parallel_tools=1))
+    agent = make(
+        [calls, "done"],
+        tools=[pay],
+        capabilities=capabilities,
+        approver=approver,
+        limits=Limits(max_parallel_tools=1),
+    )
     sneaky = any(item in {"admit", "wrap"} for item in plan)
     try:
         result = anyio.run(agent.run, "go")

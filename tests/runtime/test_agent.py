@@ -24,7 +24,16 @@ from capfold.capabilities import (
     tool,
     when,
 )
-from capfold.runtime import Agent, FunctionModel, LimitError, Limits, OutputError, ScriptedModel, forbid_model_requests
+from capfold.runtime import (
+    Agent,
+    FunctionModel,
+    LimitError,
+    Limits,
+    OutputError,
+    RunResult,
+    ScriptedModel,
+    forbid_model_requests,
+)
 from tests.runtime.desk import contents, look, make, pay, results
 
 
@@ -102,7 +111,11 @@ class Bundle(Capability):
         ({"tools": [no_annotation]}, TypeError, "n"),
         ({"tools": [opaque_default]}, ValueError, "'x' has a default that JSON cannot carry"),
         ({"tools": ["look"]}, TypeError, "a tool list holds"),
-        ({"tools": [pay.with_capabilities(ToolBudget(1))], "capabilities": [ToolBudget(2)]}, ValueError, "ToolBudget"),
+        (
+            {"tools": [pay.with_capabilities(ToolBudget(1))], "capabilities": [ToolBudget(2)]},
+            ValueError,
+            "ToolBudget",
+        ),
         ({"instructions": None}, TypeError, "instructions"),
         ({"audit": "some"}, ValueError, "audit"),
         ({"output_retries": -1}, ValueError, "output_retries"),
@@ -113,7 +126,9 @@ class Bundle(Capability):
     ],
     ids=lambda value: repr(value)[:50] if isinstance(value, dict) else "",
 )
-def test_what_could_not_work_fails_when_built(options: dict[str, Any], error: type[Exception], text: str) -> None:
+def test_what_could_not_work_fails_when_built(
+    options: dict[str, Any], error: type[Exception], text: str
+) -> None:
     """Each mistake has its error at construction, with what was meant."""
     with pytest.raises(error, match=text):
         make(**options)
@@ -136,9 +151,13 @@ def test_agent_is_read_only() -> None:
     """A finished agent does not change; its repr is bounded."""
     agent = make()
     with pytest.raises(AttributeError, match="does not change"):
-        agent.limits = Limits()  # type: ignore[attr-defined]  # that is the point
+        agent.limits = Limits()  # that is the point
     assert "<Agent desk scripted tools=2 capabilities=0>" == repr(agent)
-    assert ("desk", ("look", "pay"), ()) == (agent.name, tuple(t.name for t in agent.tools), agent.capabilities)
+    assert ("desk", ("look", "pay"), ()) == (
+        agent.name,
+        tuple(t.name for t in agent.tools),
+        agent.capabilities,
+    )
 
 
 def test_misspelt_tool_name_gets_a_hint() -> None:
@@ -178,7 +197,9 @@ async def test_deps_of_the_agent_and_of_the_run() -> None:
     class Deps:
         db = "attribute"
 
-    agent = make([call("needs", {"n": 1}), "a", call("needs", {"n": 2}), "b"], tools=[needs], deps={"db": "own"})
+    agent = make(
+        [call("needs", {"n": 1}), "a", call("needs", {"n": 2}), "b"], tools=[needs], deps={"db": "own"}
+    )
     one = await agent.run("go", context={"user": "U"})
     two = await agent.run("go", context={"user": "U"}, deps=Deps())
     assert ["U own 1", "U attribute 2"] == [*contents(one.messages), *contents(two.messages)]
@@ -193,7 +214,10 @@ async def test_model_never_fills_an_injected_parameter() -> None:
 
 async def test_overrides_of_one_run() -> None:
     """Model, settings, limits, tools, approver, run id: for this run; the next one has the agent's own."""
-    own, other = ScriptedModel(["own", "own"]), ScriptedModel([call("extra", {"n": 1}), "other"], name="other")
+    own, other = (
+        ScriptedModel(["own", "own"]),
+        ScriptedModel([call("extra", {"n": 1}), "other"], name="other"),
+    )
 
     @tool
     def extra(n: int) -> str:
@@ -300,7 +324,7 @@ async def test_output_is_asked_for_again(text: str, problem: str) -> None:
 async def test_stop_of_a_structured_run() -> None:
     """A stopped run has no value of the type: the message stands in `stop`."""
     stops = hook.before_model_request(lambda state: state.stop("closed"))
-    result = await Agent("a", "test", output_type=Answer, capabilities=[stops]).run("go")
+    result: RunResult[Any] = await Agent("a", "test", output_type=Answer, capabilities=[stops]).run("go")
     assert result.output is None
     assert result.stop is not None
     assert "closed" == result.stop.message

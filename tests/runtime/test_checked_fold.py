@@ -117,7 +117,7 @@ class Marks(Capability):
 
 
 def test_combinators_are_expanded() -> None:
-    """nested reverses after hooks, when is asked once, for_tools looks at the call's tool."""
+    """Nested reverses after hooks, when is asked once, for_tools looks at the call's tool."""
     done = replace(CALL, outcome=Outcome("succeeded", "x", attempts=1))
     capabilities = [
         nested(Marks(key="a"), Marks(key="b")),
@@ -155,7 +155,8 @@ def test_repairs_fold_over_a_call_with_problems() -> None:
 def test_purity(names: list[str], notes: int) -> None:
     """The same list and record twice give the same, and the record that went in is untouched."""
     capabilities: list[AnyCapability] = [
-        SelectTools({"look", "pay"} if name == "both" else {name}, key=f"s{i}") for i, name in enumerate(names)
+        SelectTools({"look", "pay"} if name == "both" else {name}, key=f"s{i}")
+        for i, name in enumerate(names)
     ]
     given_record = replace(RUN, notes=("n",) * notes)
     one, seen_one = checked_fold(capabilities, "before_model_request", given_record)

@@ -70,7 +70,7 @@ async def test_late_fail_withholds_the_output() -> None:
 
 
 async def test_stop_beats_nothing_but_fail_beats_stop() -> None:
-    """failed > stopped > again."""
+    """Failed > stopped > again."""
     with pytest.raises(BlockedError, match="f"):
         await make(capabilities=[hook.before_run(lambda state: state.stop("s").fail("f"))]).run("go")
 
@@ -165,23 +165,33 @@ class Trouble(Capability):
 @given(
     where=st.sampled_from(
         (
-            "before_model_request", "after_model_request", "after_run", "before_tool_execute",
-            "admit_tool_execute", "after_tool_execute", "wrap_tool_execute", "wrap_run",
+            "before_model_request",
+            "after_model_request",
+            "after_run",
+            "before_tool_execute",
+            "admit_tool_execute",
+            "after_tool_execute",
+            "wrap_tool_execute",
+            "wrap_run",
         )
-    ),  # fmt: skip
+    ),
     what=st.sampled_from(("raise", "stop", "fail", "forge", "seal")),
     limits=st.sampled_from((Limits(), Limits(max_steps=2), Limits(requests=2), Limits(tool_calls=3))),
-    failing=st.booleans(),
-    asks=st.booleans(),
+    failing=st.sampled_from(("failing", "fine")),
+    asks=st.sampled_from(("asks", "free")),
 )
 @settings(max_examples=80)
 def test_history_is_balanced_at_every_ending(
-    where: str, what: str, limits: Limits, failing: bool, asks: bool  # noqa: FBT001  # drawn
+    where: str,
+    what: str,
+    limits: Limits,
+    failing: str,
+    asks: str,
 ) -> None:
     """Whatever ends a run, each call of it has exactly one outcome, and the log ends properly."""
 
     def work(n: int) -> str:
-        if failing:
+        if failing == "failing":
             raise ToolFailed("no")
         return "ok"
 
@@ -189,7 +199,7 @@ def test_history_is_balanced_at_every_ending(
     agent = make(
         [batch, [*batch, call("nothing")], "done"],
         tools=[slow("work", work)],
-        capabilities=[Trouble(where, what), *([RequireApproval(key="a")] if asks else [])],
+        capabilities=[Trouble(where, what), *([RequireApproval(key="a")] if asks == "asks" else [])],
         limits=limits,
     )
     try:

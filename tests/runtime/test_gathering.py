@@ -61,7 +61,9 @@ async def test_all_gather_at_once_and_are_journaled() -> None:
     """Both begin before either ends; each result is one record, in list order."""
     trace = Trace()
     model = ScriptedModel(["done"])
-    result = await make(model=model, capabilities=[Gathers(trace, "x", key="a"), Gathers(trace, "y", key="b")]).run("go")
+    result = await make(
+        model=model, capabilities=[Gathers(trace, "x", key="a"), Gathers(trace, "y", key="b")]
+    ).run("go")
     assert {"a in", "b in"} == set(trace.lines[:2])
     assert "x 1\n\ny 1" == model.requests[0].instructions
     records = [record for record in result.log if record.kind == "gathered"]
@@ -83,7 +85,9 @@ async def test_failing_gatherer_is_named(what: str, kind: type, text: str) -> No
     """It ends the run by capability, index and hook; nothing was asked of the model."""
     model = ScriptedModel(["done"])
     agent = make(
-        model=model, capabilities=[Gathers(key="a"), Gathers(what=what, key="b")], limits=Limits(tool_timeout=0.05)
+        model=model,
+        capabilities=[Gathers(key="a"), Gathers(what=what, key="b")],
+        limits=Limits(tool_timeout=0.05),
     )
     with pytest.raises(HookError) as caught:
         await agent.run("go")
@@ -125,7 +129,9 @@ class Asks(Capability):
 
 async def test_requests_of_a_gatherer_are_charged() -> None:
     """They count as the run's requests, and their tokens as its tokens."""
-    model = ScriptedModel(["fine", "done"], usage=Usage(input_tokens=3, output_tokens=1, cached_tokens=0, reasoning_tokens=0))
+    model = ScriptedModel(
+        ["fine", "done"], usage=Usage(input_tokens=3, output_tokens=1, cached_tokens=0, reasoning_tokens=0)
+    )
     result = await make(model=model, capabilities=[Asks()]).run("go")
     assert (2, 8, ("fine",)) == (result.requests, result.usage.total, result.state.notes)
 
@@ -159,61 +165,65 @@ async def test_model_error_inside_a_gatherer() -> None:
     assert 1 == partial(caught.value).requests
 
 
+@frozen
+class Everywhere(Capability):
+    """Brings a number in at each hook, and writes down what its reducer got of it."""
+
+    trace: Trace = field(factory=Trace)
+
+    def _note(self, name: str, fact: object) -> None:
+        self.trace.add(f"{name}:{fact}")
+
+    async def gather_before_run(self, state: RunState, outside: Outside) -> Json:
+        return 1
+
+    async def gather_before_model_request(self, state: RunState, outside: Outside) -> Json:
+        return 2
+
+    async def gather_after_model_request(self, state: RunState, outside: Outside) -> Json:
+        assert isinstance(state.response, AssistantMessage)
+        return 3
+
+    async def gather_admit_tool_execute(self, call: CallState, outside: Outside) -> Json:
+        return 4
+
+    async def gather_after_tool_execute(self, call: CallState, outside: Outside) -> Json:
+        assert call.outcome is not None
+        return 5
+
+    async def gather_after_run(self, state: RunState, outside: Outside) -> Json:
+        assert "done" == state.output
+        return 6
+
+    def before_run(self, state: RunState) -> RunState:
+        self._note("before_run", state.fact(self))
+        return state
+
+    def before_model_request(self, state: RunState) -> RunState:
+        self._note("before_model", state.fact(self))
+        return state
+
+    def after_model_request(self, state: RunState) -> RunState:
+        self._note("after_model", state.fact(self))
+        return state
+
+    def admit_tool_execute(self, call: CallState) -> CallState:
+        self._note("admit", call.fact(self))
+        return call
+
+    def after_tool_execute(self, call: CallState) -> CallState:
+        self._note("after_tool", call.fact(self))
+        return call
+
+    def after_run(self, state: RunState) -> RunState:
+        self._note("after_run", state.fact(self))
+        return state
+
+
 async def test_gatherers_at_every_hook() -> None:
     """Each of the six is called at its point, and its fact reaches its reducer."""
     trace = Trace()
-
-    @frozen
-    class Everywhere(Capability):
-        def _note(self, name: str, fact: object) -> None:
-            trace.add(f"{name}:{fact}")
-
-        async def gather_before_run(self, state: RunState, outside: Outside) -> Json:
-            return 1
-
-        async def gather_before_model_request(self, state: RunState, outside: Outside) -> Json:
-            return 2
-
-        async def gather_after_model_request(self, state: RunState, outside: Outside) -> Json:
-            assert isinstance(state.response, AssistantMessage)
-            return 3
-
-        async def gather_admit_tool_execute(self, call: CallState, outside: Outside) -> Json:
-            return 4
-
-        async def gather_after_tool_execute(self, call: CallState, outside: Outside) -> Json:
-            assert call.outcome is not None
-            return 5
-
-        async def gather_after_run(self, state: RunState, outside: Outside) -> Json:
-            assert "done" == state.output
-            return 6
-
-        def before_run(self, state: RunState) -> RunState:
-            self._note("before_run", state.fact(self))
-            return state
-
-        def before_model_request(self, state: RunState) -> RunState:
-            self._note("before_model", state.fact(self))
-            return state
-
-        def after_model_request(self, state: RunState) -> RunState:
-            self._note("after_model", state.fact(self))
-            return state
-
-        def admit_tool_execute(self, call: CallState) -> CallState:
-            self._note("admit", call.fact(self))
-            return call
-
-        def after_tool_execute(self, call: CallState) -> CallState:
-            self._note("after_tool", call.fact(self))
-            return call
-
-        def after_run(self, state: RunState) -> RunState:
-            self._note("after_run", state.fact(self))
-            return state
-
-    result = await make([call("look", {"n": 1}), "done"], capabilities=[Everywhere()]).run("go")
+    result = await make([call("look", {"n": 1}), "done"], capabilities=[Everywhere(trace)]).run("go")
     expected = ["before_run:1", "before_model:2", "after_model:3", "admit:4", "after_tool:5"]
     assert [*expected, "before_model:2", "after_model:3", "after_run:6"] == trace.lines
     assert 8 == kinds(result).count("gathered")

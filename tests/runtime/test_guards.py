@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from attrs import evolve
-
 import pytest
+from attrs import evolve
 
 from capfold.capabilities import (
     AssistantMessage,
@@ -21,6 +20,7 @@ from capfold.capabilities import (
     call,
 )
 from capfold.capabilities.frozen import FrozenDict
+from capfold.capabilities.messages import FinishReason
 from capfold.capabilities.owners import RULES
 from capfold.capabilities.records import replace
 from capfold.capabilities.state import Stop
@@ -75,7 +75,11 @@ def test_latches_are_set_once() -> None:
     for hook in ("before_run", "after_model_request", "wrap_run", "admit_tool_execute"):
         legal(RUN, RUN.stop("s").fail("f").note("n"), hook)
     latched = RUN.stop("s").note("n")
-    for tried in (replace(latched, stopped=None), replace(latched, stopped=Stop("t")), replace(latched, notes=())):
+    for tried in (
+        replace(latched, stopped=None),
+        replace(latched, stopped=Stop("t")),
+        replace(latched, notes=()),
+    ):
         record, transition = judge(latched, tried, "before_run")
         assert record is latched
         assert "restored" == transition.kind
@@ -114,7 +118,11 @@ def test_before_run_rewrites_its_own_input_only() -> None:
     legal(RUN, replace(RUN, messages=(*OLD, *mine)), "before_run")
     rejected(RUN, replace(RUN, messages=(TASK,)), "before_run", "messages", "not the messages before it")
     rejected(
-        RUN, replace(RUN, messages=(*OLD, AssistantMessage("x"))), "before_run", "messages", "AssistantMessage"
+        RUN,
+        replace(RUN, messages=(*OLD, AssistantMessage("x"))),
+        "before_run",
+        "messages",
+        "AssistantMessage",
     )
 
 
@@ -230,7 +238,7 @@ def test_equal_ids_in_a_response_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter"])
-def test_usage_and_cut_off_are_restored(finish: str) -> None:
+def test_usage_and_cut_off_are_restored(finish: FinishReason) -> None:
     """The usage is the provider's, and a cut-off response stays one; the rest of the write takes effect."""
     cut = evolve(ASKED, finish_reason=finish)
     before = replace(GOT, response=cut)
@@ -255,7 +263,9 @@ def test_response_cannot_be_taken_away() -> None:
 def test_own_slot_only(hook: str) -> None:
     """A reducer writes its own slot; another's, or its removal, is rejected."""
     legal(RUN, replace(RUN, slots=RUN.slots.assoc("Mine", 1)), hook)
-    rejected(RUN, replace(RUN, slots=RUN.slots.assoc("Other", 1)), hook, "slots", "'Other' belongs to another")
+    rejected(
+        RUN, replace(RUN, slots=RUN.slots.assoc("Other", 1)), hook, "slots", "'Other' belongs to another"
+    )
     held = replace(RUN, slots=FrozenDict({"Mine": 1}))
     rejected(held, replace(held, slots=FrozenDict()), hook, "slots", "not removed")
 

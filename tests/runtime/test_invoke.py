@@ -43,7 +43,9 @@ class Price:
 async def outcome(run: Any, **options: Any) -> tuple[str, object]:  # Any: a function, and options of `tool`
     """Run one call of a tool and return status and content."""
     limits = options.pop("limits", Limits())
-    result = await make([call("t", {"n": 1}), "done"], tools=[slow("t", run, **options)], limits=limits).run("go")
+    result = await make([call("t", {"n": 1}), "done"], tools=[slow("t", run, **options)], limits=limits).run(
+        "go"
+    )
     ((_, status),) = results(result.messages)
     (content,) = contents(result.messages)
     return status, content
@@ -113,7 +115,18 @@ class Opaque:
         ({1: "x"}, "key"),
         (lambda: 0, "function"),
     ],
-    ids=["bytes", "bytearray", "generator", "async generator", "iterator", "NaN", "inf", "object", "int key", "function"],
+    ids=[
+        "bytes",
+        "bytearray",
+        "generator",
+        "async generator",
+        "iterator",
+        "NaN",
+        "inf",
+        "object",
+        "int key",
+        "function",
+    ],
 )
 async def test_what_a_tool_may_not_return(value: object, text: str) -> None:
     """The tool ran, so the outcome is unknown; the content says what it was."""
@@ -159,7 +172,9 @@ def _returning(value: object) -> Any:
 @pytest.mark.parametrize("size", [10, 11])
 async def test_result_has_a_size(size: int) -> None:
     """Up to the limit it passes; one byte more is refused with both numbers. Bytes, not characters."""
-    status, content = await outcome(_returning("ä" * 5 + "x" * (size - 10)), limits=Limits(max_result_bytes=10))
+    status, content = await outcome(
+        _returning("ä" * 5 + "x" * (size - 10)), limits=Limits(max_result_bytes=10)
+    )
     if size == 10:
         assert ("succeeded", "ä" * 5) == (status, content)
     else:
@@ -184,13 +199,20 @@ def test_size_of_parts() -> None:
         (ToolFailed("no account"), None, "failed", "no account"),
         (ModelRetry("use an id"), None, "failed", "use an id"),
         (TimeoutError("of its own"), None, "unknown", "TimeoutError: of its own"),
-        (ExceptionGroup("many", [ValueError("x")]), None, "unknown", "ExceptionGroup: many (1 sub-exception)"),
+        (
+            ExceptionGroup("many", [ValueError("x")]),
+            None,
+            "unknown",
+            "ExceptionGroup: many (1 sub-exception)",
+        ),
         (FileNotFoundError(2, "No such file", "/home/me/secret/data.csv"), None, "unknown", None),
     ],
     ids=lambda value: repr(value)[:40],
 )
 @pytest.mark.parametrize("color", ["sync", "async"])
-async def test_exceptions(error: Exception, declared: str | None, status: str, content: str | None, color: str) -> None:
+async def test_exceptions(
+    error: Exception, declared: str | None, status: str, content: str | None, color: str
+) -> None:
     """Type and first line; never a traceback or a path."""
 
     def sync(n: int) -> str:
@@ -199,7 +221,9 @@ async def test_exceptions(error: Exception, declared: str | None, status: str, c
     async def colored(n: int) -> str:
         raise error
 
-    found, text = await outcome(sync if color == "sync" else colored, **({declared: True} if declared else {}))
+    found, text = await outcome(
+        sync if color == "sync" else colored, **({declared: True} if declared else {})
+    )
     assert status == found
     if content is not None:
         assert content == text
@@ -317,7 +341,9 @@ async def test_cancelled_task_inside_a_tool(anyio_backend: str) -> None:
         await task
         return "x"
 
-    agent = make([[call("t", {"n": 1}), call("t", {"n": 2})], call("t", {"n": 3}), "done"], tools=[slow("t", run)])
+    agent = make(
+        [[call("t", {"n": 1}), call("t", {"n": 2})], call("t", {"n": 3}), "done"], tools=[slow("t", run)]
+    )
     result = await agent.run("go")
     assert [("t", "unknown")] * 3 == results(result.messages)
     assert "completed" == result.status

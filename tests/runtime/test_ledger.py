@@ -9,6 +9,7 @@ from capfold.capabilities.outside import CallNext
 from capfold.runtime import LimitError, LimitExceeded, Limits, UsageUnknown
 from capfold.runtime.ledger import before_batch, before_step, exceeded, left, shares
 from capfold.runtime.limits import TOKEN_LIMITS
+from capfold.runtime.scripted_model import Reply
 from tests.runtime.desk import make, partial, results, slow
 
 
@@ -30,7 +31,12 @@ def limit_of(reason: object) -> str | None:
         (RunState(requests=2), Limits(requests=3), 0.0, None),
         (RunState(usage=Usage(input_tokens=5, output_tokens=5)), Limits(input_tokens=5), 0.0, "input_tokens"),
         (RunState(usage=Usage(input_tokens=5, output_tokens=5)), Limits(output_tokens=6), 0.0, None),
-        (RunState(usage=Usage(input_tokens=5, output_tokens=5)), Limits(total_tokens=10), 0.0, "total_tokens"),
+        (
+            RunState(usage=Usage(input_tokens=5, output_tokens=5)),
+            Limits(total_tokens=10),
+            0.0,
+            "total_tokens",
+        ),
         (RunState(usage=Usage()), Limits(total_tokens=10), 0.0, "total_tokens"),
         (RunState(usage=Usage()), Limits(), 0.0, None),
     ],
@@ -78,7 +84,13 @@ def test_exceeded_says_all_three_numbers() -> None:
     """Limit, used and share stand in the message."""
     reason = exceeded("tool_calls", 4, 5, 2, share=1)
     assert "limit tool_calls reached: 4 of 5, share 1" == reason.message
-    assert ("tool_calls", 4, 5, 1, 2) == (reason.limit, reason.used, reason.allowed, reason.share, reason.step)
+    assert ("tool_calls", 4, 5, 1, 2) == (
+        reason.limit,
+        reason.used,
+        reason.allowed,
+        reason.share,
+        reason.step,
+    )
 
 
 async def retries(call_next: CallNext[CallState, CallState], call: CallState) -> CallState:
@@ -125,7 +137,7 @@ async def test_spent_share_ends_the_run(parallel: int | None) -> None:
 async def test_unused_share_returns() -> None:
     """What one batch did not take is there for the next."""
     tools = [slow("t", failing, max_retries=9), *make().tools]
-    script = [[call("look", {"n": 1}), call("look", {"n": 2})], call("t", {"n": 1}), "done"]
+    script: list[Reply] = [[call("look", {"n": 1}), call("look", {"n": 2})], call("t", {"n": 1}), "done"]
     agent = make(script, tools=tools, capabilities=[ToolHook(retries)], limits=Limits(tool_calls=5))
     assert 5 == (await agent.run("go")).tool_calls
 

@@ -38,7 +38,21 @@ from capfold.runtime import (
     RunError,
     ScriptedModel,
 )
-from tests.runtime.desk import Ends, Observer, Trace, check_closed, contents, kinds, look, make, partial, results, seen, slow
+from capfold.runtime.scripted_model import Reply
+from tests.runtime.desk import (
+    Ends,
+    Observer,
+    Trace,
+    check_closed,
+    contents,
+    kinds,
+    look,
+    make,
+    partial,
+    results,
+    seen,
+    slow,
+)
 
 RunNext = CallNext[RunState, RunState]
 ToolNext = CallNext[CallState, CallState]
@@ -73,7 +87,9 @@ class Layer(Capability):
 async def test_first_listed_is_outermost() -> None:
     """All three onions nest in list order."""
     trace = Trace()
-    await make([call("look", {"n": 1}), "done"], capabilities=[Layer(trace, key="a"), Layer(trace, key="b")]).run("go")
+    await make(
+        [call("look", {"n": 1}), "done"], capabilities=[Layer(trace, key="a"), Layer(trace, key="b")]
+    ).run("go")
     for name in ("run", "model", "tool"):
         lines = [line for line in trace.lines if f" {name} " in line][:4]
         assert [f"a {name} in", f"b {name} in", f"b {name} out", f"a {name} out"] == lines
@@ -84,7 +100,9 @@ async def test_first_listed_is_outermost() -> None:
 async def test_wrapper_under_a_condition() -> None:
     """A wrapper whose condition is false is not entered."""
     trace = Trace()
-    await make(["done"], capabilities=[when(lambda state: state.run_step > 0, Layer(trace, key="a"))]).run("go")
+    await make(["done"], capabilities=[when(lambda state: state.run_step > 0, Layer(trace, key="a"))]).run(
+        "go"
+    )
     assert ["a model in", "a model out"] == trace.lines
 
 
@@ -127,7 +145,9 @@ async def test_cache_hit_costs_nothing() -> None:
         trace.add("after")
         return state
 
-    result = await make(model=model, capabilities=[model_wrapper(caches), Layer(trace, key="b"), watch]).run("go")
+    result = await make(model=model, capabilities=[model_wrapper(caches), Layer(trace, key="b"), watch]).run(
+        "go"
+    )
     assert ("cached", 0) == (result.output, result.requests)
     assert ["b run in", "after", "b run out"] == trace.lines
 
@@ -253,7 +273,12 @@ async def test_misuse_of_a_model_wrapper(
             await make(["done"], capabilities=[*outer, model_wrapper(wrapper)]).run("go")
         reason = caught.value.reason
         assert isinstance(reason, kind)
-        assert (len(outer), "wrap_model_request", 1, name) == (reason.index, reason.hook, reason.step, reason.field)
+        assert (len(outer), "wrap_model_request", 1, name) == (
+            reason.index,
+            reason.hook,
+            reason.step,
+            reason.field,
+        )
         assert text in reason.message
         partial(caught.value)
 
@@ -443,7 +468,9 @@ async def test_misuse_of_a_tool_wrapper(
     assert text in reason.message
     assert [("look", status)] == results(partial(caught.value).messages)
     with pytest.raises(HookError):
-        await make([call("look", {"n": 1})], capabilities=[ToolHook(swallows), ToolHook(wrapper, key="w")]).run("go")
+        await make(
+            [call("look", {"n": 1})], capabilities=[ToolHook(swallows), ToolHook(wrapper, key="w")]
+        ).run("go")
 
 
 async def test_tool_wrapper_stops_instead() -> None:
@@ -485,6 +512,7 @@ async def test_retrying_wrapper_counts_attempts() -> None:
 async def test_scoped_wrapper_covers_its_tool() -> None:
     """A wrapper on one tool is entered for that tool only, inside the agent's."""
     trace = Trace()
+
     @frozen
     class Wraps(Capability):
         async def wrap_tool_execute(self, call_next: ToolNext, call: CallState) -> CallState:
@@ -519,7 +547,8 @@ async def test_run_wrapper_sees_every_ending(how: str) -> None:
         statuses.append(after.status)
         return after
 
-    script = {"failed": [DOWN], "suspended": [call("pay", {"amount": 1})]}.get(how, ["done"])
+    scripts: dict[str, list[Reply]] = {"failed": [DOWN], "suspended": [call("pay", {"amount": 1})]}
+    script = scripts.get(how, ["done"])
     capabilities = [run_wrapper(watches)]
     if how == "stopped":
         capabilities.append(hook.before_run(lambda state: state.stop("s")))
@@ -621,7 +650,9 @@ async def test_misuse_of_a_run_wrapper(
 async def test_run_wrapper_is_entered_again_on_resume() -> None:
     """Once for each part of the run; a stop on the way in keeps the approved call from running."""
     trace = Trace()
-    agent = make([call("pay", {"amount": 1}), "done"], capabilities=[Layer(trace, key="a"), RequireApproval()])
+    agent = make(
+        [call("pay", {"amount": 1}), "done"], capabilities=[Layer(trace, key="a"), RequireApproval()]
+    )
     waiting = await agent.run("go")
     result = await agent.resume(waiting, {waiting.pending[0].digest: Approve()})
     assert "completed" == result.status
@@ -675,5 +706,7 @@ async def test_wrapper_may_answer_in_parallel() -> None:
         inside -= 1
         return await call_next(call)
 
-    await make([[call("look", {"n": i}) for i in range(3)], "done"], capabilities=[ToolHook(counts)]).run("go")
+    await make([[call("look", {"n": i}) for i in range(3)], "done"], capabilities=[ToolHook(counts)]).run(
+        "go"
+    )
     assert 3 == most

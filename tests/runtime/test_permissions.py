@@ -37,7 +37,7 @@ def test_what_matches_nothing_changes_nothing(rules: list[tuple[str, Permission]
 
 
 def test_verdict_of_each_permission() -> None:
-    """deny refuses, ask requires an approval that may stand for the tool, allow says nothing."""
+    """Deny refuses, ask requires an approval that may stand for the tool, allow says nothing."""
     permissions = Permissions((("a", "deny"), ("b", "ask")))
     denied, asked = permissions.verdict("a"), permissions.verdict("b")
     assert permissions.verdict("c") is None
@@ -48,7 +48,9 @@ def test_verdict_of_each_permission() -> None:
     assert [("tool", "permissions")] == [(ask.always, ask.by) for ask in asked.approval]
 
 
-@pytest.mark.parametrize("rules", [(("a",),), (("a", "perhaps"),), ((1, "allow"),), ("ab",), (("a", "allow", "x"),)])
+@pytest.mark.parametrize(
+    "rules", [(("a",),), (("a", "perhaps"),), ((1, "allow"),), ("ab",), (("a", "allow", "x"),)]
+)
 def test_bad_rules(rules: object) -> None:
     """A rule that says nothing is refused by its place."""
     with pytest.raises(ValueError, match=r"rules\[0\]"):
@@ -63,6 +65,6 @@ def test_bad_default() -> None:
 
 def test_rules_may_come_from_json() -> None:
     """Lists do as well as tuples; what is kept is hashable."""
-    permissions = Permissions([["*", "deny"]])  # type: ignore[arg-type]  # as JSON has it
+    permissions = Permissions([["*", "deny"]])  # type: ignore[list-item]  # as JSON has it
     assert (("*", "deny"),) == permissions.rules
     assert hash(permissions) == hash(Permissions((("*", "deny"),)))

@@ -1,10 +1,10 @@
 """The table of moves: total, and the only place where it stands what may follow what."""
 
 import inspect
+from inspect import signature
 from typing import get_args
 
 import pytest
-from attrs import fields
 
 from capfold.runtime import machine, phases
 from capfold.runtime.machine import HANDLERS, IllegalMove, feed
@@ -25,7 +25,7 @@ def state_in(phase: Phase) -> MachineState:
 def an_event(kind: type) -> Event:
     """Return an event of a kind, its fields empty: an illegal move is refused before they are read."""
     made = {
-        field.name: 0.0 if field.name == "now" else () if field.name != "why" else "why" for field in fields(kind)
+        name: 0.0 if name == "now" else () if name != "why" else "why" for name in signature(kind).parameters
     }
     return kind(**made)  # type: ignore[no-any-return]  # of the kind that was given
 
@@ -61,7 +61,9 @@ def test_every_phase_leads_to_the_end() -> None:
     assert set(Phase) == ends
 
 
-@pytest.mark.parametrize(("phase", "event"), ILLEGAL, ids=lambda value: getattr(value, "__name__", None) or value.value)
+@pytest.mark.parametrize(
+    ("phase", "event"), ILLEGAL, ids=lambda value: getattr(value, "__name__", None) or value.value
+)
 def test_what_is_not_in_the_table_is_illegal(phase: Phase, event: type) -> None:
     """An event that a phase does not wait for raises, and the message says what would have been legal."""
     given = an_event(event)

@@ -3,7 +3,16 @@
 import pytest
 from attrs import evolve, frozen
 
-from capfold.capabilities import AssistantMessage, Capability, Json, Outside, RunState, UserMessage, call, hook
+from capfold.capabilities import (
+    AssistantMessage,
+    Capability,
+    Json,
+    Outside,
+    RunState,
+    UserMessage,
+    call,
+    hook,
+)
 from capfold.capabilities.records import replace
 from capfold.runtime import (
     BlockedError,
@@ -64,7 +73,9 @@ async def test_added_calls_without_ids_get_different_ones() -> None:
         assert state.response is not None
         if state.run_step > 1:
             return state
-        return state.respond(evolve(state.response, tool_calls=(call("look", {"n": 1}), call("look", {"n": 1}))))
+        return state.respond(
+            evolve(state.response, tool_calls=(call("look", {"n": 1}), call("look", {"n": 1})))
+        )
 
     @hook.after_model_request
     def edits(state: RunState) -> RunState:
@@ -86,7 +97,9 @@ async def test_ask_again_sends_the_message() -> None:
     def demands(state: RunState) -> RunState:
         return state.ask_again("Say it in French.") if state.run_step == 1 else state
 
-    agent = make([AssistantMessage("hm", tool_calls=(call("pay", {"amount": 1}),)), "oui"], capabilities=[demands])
+    agent = make(
+        [AssistantMessage("hm", tool_calls=(call("pay", {"amount": 1}),)), "oui"], capabilities=[demands]
+    )
     result = await agent.run("go")
     assert [("pay", "not_executed")] == results(result.messages)
     assert UserMessage("Say it in French.") == result.messages[3]
@@ -120,9 +133,9 @@ async def test_hook_that_fails_leaves_the_last_accepted_response() -> None:
         raise RuntimeError("cannot check")
 
     with pytest.raises(HookError) as caught:
-        await make([AssistantMessage("secret", tool_calls=(call("pay", {"amount": 1}),))], capabilities=[guards]).run(
-            "go"
-        )
+        await make(
+            [AssistantMessage("secret", tool_calls=(call("pay", {"amount": 1}),))], capabilities=[guards]
+        ).run("go")
     messages = partial(caught.value).messages
     assert "secret" not in str(messages)
     assert isinstance(messages[1], AssistantMessage)

@@ -156,9 +156,7 @@ def test_parallel_equals_sequential(plan: Plan, naps: list[int], fate: str, lone
 
     for alone in (frozenset[str](), frozenset({lonely})):
         made = [
-            run(backend, limit, sequential=alone)
-            for backend in ("asyncio", "trio")
-            for limit in (None, 1, 2)
+            run(backend, limit, sequential=alone) for backend in ("asyncio", "trio") for limit in (None, 1, 2)
         ]
         assert 1 == len({result.log.head for result in made})
         assert 1 == len({result.messages for result in made})
@@ -168,14 +166,21 @@ def test_parallel_equals_sequential(plan: Plan, naps: list[int], fate: str, lone
 
 @pytest.mark.parametrize(
     ("kind", "status", "effect"),
-    [("raise", "unknown", "maybe"), ("read_only", "failed", "maybe"), ("known", "failed", "no"), ("retry", "failed", "maybe")],
+    [
+        ("raise", "unknown", "maybe"),
+        ("read_only", "failed", "maybe"),
+        ("known", "failed", "no"),
+        ("retry", "failed", "maybe"),
+    ],
 )
 async def test_failures_become_outcomes(kind: str, status: str, effect: str) -> None:
     """A tool that raises does not end the run; whether its effect happened is said honestly."""
     effects: list[str] = []
 
     def run(n: int) -> str:
-        raise {"known": ToolFailed("no"), "retry": ModelRetry("other n")}.get(kind, ValueError("broken\nsecond line"))
+        raise {"known": ToolFailed("no"), "retry": ModelRetry("other n")}.get(
+            kind, ValueError("broken\nsecond line")
+        )
 
     @hook.after_tool_execute
     def watch(call: CallState) -> CallState:
@@ -184,7 +189,9 @@ async def test_failures_become_outcomes(kind: str, status: str, effect: str) -> 
         return call
 
     agent = make(
-        [call("t", {"n": 1}), "done"], tools=[slow("t", run, read_only=kind == "read_only" or None)], capabilities=[watch]
+        [call("t", {"n": 1}), "done"],
+        tools=[slow("t", run, read_only=kind == "read_only" or None)],
+        capabilities=[watch],
     )
     result = await agent.run("go")
     assert [("t", status)] == results(result.messages)
@@ -194,6 +201,7 @@ async def test_failures_become_outcomes(kind: str, status: str, effect: str) -> 
 
 async def test_retries_are_counted_per_tool_and_step() -> None:
     """A step in which all calls of a tool failed counts one; a success resets; beyond max_retries the run ends."""
+
     def flaky(n: int) -> str:
         if n < 0:
             raise ToolFailed("negative")
@@ -224,7 +232,9 @@ async def test_hooks_see_the_retry_count() -> None:
         seen.append((call.retry, call.max_retries))
         return call
 
-    await make([call("fails", {"n": 1}), call("fails", {"n": 1}), "done"], tools=[fails], capabilities=[watch]).run("go")
+    await make(
+        [call("fails", {"n": 1}), call("fails", {"n": 1}), "done"], tools=[fails], capabilities=[watch]
+    ).run("go")
     assert [(0, 3), (1, 3)] == seen
 
 
@@ -248,7 +258,9 @@ async def test_after_hook_that_raises_keeps_the_effect_on_record() -> None:
 
 async def test_fail_in_an_after_hook_withholds_that_content() -> None:
     """What the hook failed on is not in the history; the log keeps it."""
-    agent = make([call("look", {"n": 7})], capabilities=[hook.after_tool_execute(lambda call: call.fail("no"))])
+    agent = make(
+        [call("look", {"n": 7})], capabilities=[hook.after_tool_execute(lambda call: call.fail("no"))]
+    )
     with pytest.raises(BlockedError) as caught:
         await agent.run("go")
     result = partial(caught.value)
@@ -361,7 +373,9 @@ async def test_run_counts_every_call() -> None:
     batch = [call("look", {"n": 1}), call("look", {"n": 2}), call("look", {"m": 1}), call("nothing")]
     result = await make([batch, "done"], capabilities=[refuses]).run("go")
     assert 4 == result.tool_calls
-    assert ["succeeded", "denied", "validation_error", "validation_error"] == [s for _, s in results(result.messages)]
+    assert ["succeeded", "denied", "validation_error", "validation_error"] == [
+        s for _, s in results(result.messages)
+    ]
 
 
 async def test_memory_of_a_batch_is_given_back() -> None:

@@ -1,12 +1,11 @@
 """The check of one hook call: what changed, what is legal, what is put back, what ends the run."""
 
+import pytest
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pytest
-
-from capfold.capabilities import AssistantMessage, CallState, RunState, UserMessage, call, freeze
+from capfold.capabilities import AssistantMessage, CallState, RunState, UserMessage, call
 from capfold.capabilities.owners import RULES, Owner
 from capfold.capabilities.records import replace
 from capfold.capabilities.state import Stop
@@ -48,7 +47,9 @@ def test_generated_diff_equals_plain_diff_on_runs(one: RunState, other: RunState
 
 @given(call_states(), call_states(), st.lists(st.sampled_from(sorted(CALL_OWNERS)), unique=True))
 @settings(max_examples=15)
-def test_generated_diff_equals_plain_diff_on_calls(one: CallState, other: CallState, names: list[str]) -> None:
+def test_generated_diff_equals_plain_diff_on_calls(
+    one: CallState, other: CallState, names: list[str]
+) -> None:
     """Likewise for calls."""
     after = replace(one, **{name: getattr(other, name) for name in names})
     assert plain_diff(one, after) == DIFFS[CallState](one, after)
@@ -93,7 +94,7 @@ def test_untouched_record_is_one_identity() -> None:
 def test_equal_copy_did_not_change() -> None:
     """A copy that is equal in type and value counts as untouched: the record before goes on."""
     state = RunState(context={"a": [1]}, slots={"Other": 1})
-    copy = evolve(state, context={"a": [1]}, slots=freeze({"Other": 1}))
+    copy = evolve(state, context={"a": [1]}, slots={"Other": 1})
     assert copy is not state
     record, transition = check(state, copy, edge("before_model_request"))
     assert record is state
@@ -229,7 +230,12 @@ def test_stamp_says_who_latched() -> None:
     assert stamp(stamped, stamped, "Other", "after_run", None) is stamped
     failed = stamp(before.fail("r"), before, "Mine", "admit_tool_execute", "c1").failed
     assert failed is not None
-    assert ("r", "Mine", "admit_tool_execute", "c1") == (failed.reason, failed.key, failed.hook, failed.call_id)
+    assert ("r", "Mine", "admit_tool_execute", "c1") == (
+        failed.reason,
+        failed.key,
+        failed.hook,
+        failed.call_id,
+    )
 
 
 @pytest.mark.parametrize("owner", list(Owner))

@@ -38,11 +38,13 @@ class FreezeError(ValueError):
 
     def below(self, step: str | int) -> "FreezeError":
         """Return the error as seen from the container that holds the value under `step`."""
-        if isinstance(step, int):
-            place = f"[{step}]"
-        else:
-            place = f".{step}" if step.isidentifier() else f'["{step:.100}"]'
-        return type(self)(self.message, f"${place}{self.path[1:]}")
+        return type(self)(self.message, f"${_place(step)}{self.path[1:]}")
+
+
+def _place(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if step.isidentifier() else f'["{step:.100}"]'
 
 
 def _refuse(self: object, *args: object, **keywords: object) -> NoReturn:

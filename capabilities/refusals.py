@@ -49,7 +49,7 @@ def _check_defaults(cls: type, base: type) -> None:
         for name in inherited & vars(part).keys() - annotated.keys():
             if not inspect.ismemberdescriptor(vars(part)[name]):
                 raise TypeError(
-                    f"{part.__name__}.{name} is a field of a base class; as a plain attribute it would be ignored: "
+                    f"{part.__name__}.{name} is a field of a base class; a plain attribute would be ignored: "
                     f"write {name}: ... = field(default=..., kw_only=True), with @frozen"
                 )
 

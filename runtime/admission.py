@@ -140,7 +140,7 @@ def _before_chain(work: Work, chain: Chain, call: CallState, *, must_be_valid: b
             if work.setup.audit_all:
                 work.write("transition", actor=link.key, call=call.id, index=link.index, hook=link.hook)
             continue
-        call = accept(work, given, after, link, call.id, problem if must_be_valid else None)
+        call = accept(work, given, after, link, call.id, arguments_problem=problem if must_be_valid else None)
         work.run = call.run
         if not must_be_valid and call.arguments is not given.arguments:
             call = replace(call, problems=validate_all(work, call.tool, call.arguments))
@@ -207,11 +207,11 @@ def judge(work: Work, facts: Facts = NONE) -> None:
             continue
         chain = work.setup.plan.tool(call.name).admit
         if chain.links:
-            before = work.run.stopped
+            before = work.run
             full = replace(call, run=work.run, earlier=tuple(earlier))
             call = detached(replace(call_chain(work, chain, full, facts.get(call.id, NO_FACTS)), earlier=()))
             check_failed(work)
-            if work.run.stopped is not before:  # a before hook of a later call may have stopped already
+            if _has_stopped(before, work.run):
                 stopping = i
                 batch[i] = replace(call, outcome=Outcome("not_executed", NOT_RUN_NOTE, by="runtime"))
                 continue
@@ -222,6 +222,12 @@ def judge(work: Work, facts: Facts = NONE) -> None:
             earlier.append(call)
         batch[i] = decide(call)
     work.batch = tuple(batch)
+
+
+def _has_stopped(before: RunState, after: RunState) -> bool:
+    """Tell whether a hook stopped the run, also where a before hook of a later call had stopped it already."""
+    noted = after.notes[len(before.notes) :]
+    return after.stopped is not before.stopped or any(note.startswith("stop: ") for note in noted)
 
 
 def decide(call: CallState) -> CallState:

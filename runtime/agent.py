@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Generic, cast
+from typing import Any, Generic, cast
 
 import anyio
 from attrs import evolve
@@ -40,6 +40,8 @@ from .structuring import has_rich
 from .work import MachineState
 
 Out = TypeVar("Out", default=str)
+# What an agent puts out that says nothing else; Out cannot tell mypy so.
+_STR = cast(Any, str)
 ToolLike = Tool | Toolkit | Callable[..., object]
 
 
@@ -59,7 +61,7 @@ class Agent(Generic[Out]):
         instructions: str = "",
         tools: Sequence[ToolLike] = (),
         capabilities: Sequence[AnyCapability] = (),
-        output_type: type[Out] = cast(type[Out], str),  # the default of Out is str
+        output_type: type[Out] = _STR,
         settings: Mapping[str, object] = EMPTY,
         limits: Limits = Limits(),
         output_retries: int = 1,
@@ -114,7 +116,8 @@ class Agent(Generic[Out]):
     def __repr__(self) -> str:
         """Name, model and counts."""
         setup = self.setup
-        return f"<Agent {setup.name} {setup.model.name} tools={len(setup.inventory)} capabilities={len(self._capabilities)}>"
+        counts = f"tools={len(setup.inventory)} capabilities={len(self._capabilities)}"
+        return f"<Agent {setup.name} {setup.model.name} {counts}>"
 
     @property
     def name(self) -> str:

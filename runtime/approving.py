@@ -203,16 +203,14 @@ def _unjudged(call: CallState) -> CallState:
 
 def approved(work: Work) -> Effect | Onward:
     """Turn approvals into outcomes where the call is answered, and execute the rest."""
-    batch: list[CallState] = []
-    for call in work.batch:
-        if call.verdict is UNDECIDED:
-            batch.append(call)
-            continue
-        answer = call.verdict.answer
-        if call.outcome is None and answer is not None:
-            call = replace(call, outcome=Outcome("answered", answer.content, by=answer.by or "runtime"))
-        if needs_person(work, call):  # no assert: nothing may run unapproved, optimized or not
-            raise AssertionError(f"call {call.id!r} reached execution undecided")
-        batch.append(call)
-    work.batch = tuple(batch)
+    work.batch = tuple([call if call.verdict is UNDECIDED else _cleared(work, call) for call in work.batch])
     return execute(work)
+
+
+def _cleared(work: Work, call: CallState) -> CallState:
+    answer = call.verdict.answer
+    if call.outcome is None and answer is not None:
+        return replace(call, outcome=Outcome("answered", answer.content, by=answer.by or "runtime"))
+    if needs_person(work, call):  # no assert: nothing may run unapproved, optimized or not
+        raise AssertionError(f"call {call.id!r} reached execution undecided")
+    return call

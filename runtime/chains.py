@@ -167,6 +167,7 @@ def accept(
     after: R,
     link: Link,
     call_id: str | None,
+    *,
     arguments_problem: "Callable[[FrozenDict[Json]], str | None] | None" = None,
 ) -> R:
     """Judge one transition, write it down, and return the record that goes on. Raises `Failure` on a rejection."""

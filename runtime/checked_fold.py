@@ -8,7 +8,7 @@ from attrs import evolve
 from ..capabilities.call_state import CallState
 from ..capabilities.capability import AnyCapability
 from ..capabilities.compose import compose
-from ..capabilities.grid import HOOKS, REDUCERS, TOOL_HOOKS
+from ..capabilities.grid import HOOKS, REDUCERS
 from ..capabilities.state import RunState
 from ..capabilities.tools import Placed
 from .chains import active, call_link, inactive_links, run_of, stamped
@@ -49,9 +49,8 @@ def checked_fold(
         links = composed.chains[hook]
     found: list[Transition] = []
     try:
-        for link in active(
-            links.links, inactive_links(links, record), record.id if hook in TOOL_HOOKS else ""
-        ):  # type: ignore[union-attr]
+        call_id = record.id if isinstance(record, CallState) else None
+        for link in active(links.links, inactive_links(links, record), call_id or ""):
             after = call_link(link, record)
             checked, transition = check(
                 record, after, Edge(link.key, link.index, link.hook, members=composed.members)
@@ -59,8 +58,7 @@ def checked_fold(
             if transition is None:
                 continue
             found.append(transition)
-            call_id = record.id if isinstance(record, CallState) else None
-            problem = transition_problem(transition, run_of(record).run_step, call_id, strict)
+            problem = transition_problem(transition, run_of(record).run_step, call_id, strict=strict)
             if problem is not None:
                 raise Failure(problem)
             record = stamped(checked, record, link, call_id)

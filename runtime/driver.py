@@ -138,7 +138,7 @@ class Driver:
             for sink in list(self.sinks):
                 try:
                     await sink.write(records)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001  # a sink is the user's; what it raises ends the run
                     self.sinks.remove(sink)
                     message = f"{sink!r} could not write the log: {type(error).__name__}: {error}"
                     self.log.append([self.sink_note(message)])
@@ -242,7 +242,7 @@ class Driver:
             check_decisions(Work(self.state, port.now()), decisions)  # one that does not fit counts as none
         except TimeoutError:
             return Undecided(port.now(), "the approver did not answer in time")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # an approver is the user's; the run is suspended and says why
             return Undecided(port.now(), f"the approver raised {type(error).__name__}: {error}")
         return Decided(port.now(), decisions)
 

@@ -2,6 +2,7 @@
 
 from attrs import evolve
 
+from ..capabilities.call_state import CallState
 from ..capabilities.messages import AssistantMessage, Message, ToolMessage
 from ..capabilities.records import replace
 from ..capabilities.state import RunState, RunStatus, Stop
@@ -54,20 +55,17 @@ def close(work: Work, *, withhold: bool = True) -> None:
 
 def interrupt(work: Work, started: frozenset[str]) -> None:
     """Give the calls of a batch that was cut short their outcome: unknown where the body had started."""
-    batch = []
-    for call in work.batch:
-        if call.outcome is None:
-            begun = call.id in started
-            outcome = (
-                Outcome("unknown", UNKNOWN_NOTE, attempts=1, by="runtime")
-                if begun
-                else Outcome("not_executed", NOT_RUN_NOTE, by="runtime")
-            )
-            call = replace(call, outcome=outcome)
-            if begun:
-                work.write("tool_settled", call=call.id, facts={"outcome": outcome})
-        batch.append(call)
-    work.batch = tuple(batch)
+    work.batch = tuple([_cut(work, call, call.id in started) for call in work.batch])
+
+
+def _cut(work: Work, call: CallState, begun: bool) -> CallState:  # noqa: FBT001  # a fact, not a mode
+    if call.outcome is not None:
+        return call
+    if not begun:
+        return replace(call, outcome=Outcome("not_executed", NOT_RUN_NOTE, by="runtime"))
+    outcome = Outcome("unknown", UNKNOWN_NOTE, attempts=1, by="runtime")
+    work.write("tool_settled", call=call.id, facts={"outcome": outcome})
+    return replace(call, outcome=outcome)
 
 
 def pending_messages(state: MachineState) -> tuple[Message, ...]:

@@ -1,5 +1,6 @@
 """Gatherers at work: all of a point at once, each bounded, each result frozen."""
 
+import asyncio
 import functools
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from .chains import discard, hook_failed, run_of
 from .errors import InvalidReturn, Reason
 from .models import ModelRequest
 from .phases import Broken, Gather, Gathered, GatherJob
+from .port import is_stray
 from .session import Account, Session
 
 
@@ -80,9 +82,13 @@ async def gather_facts(session: Session, effect: Gather) -> Gathered:
             found = await session.port.bounded(
                 functools.partial(job.link.call, job.record, outside), effect.timeout
             )
-        except (
-            Exception
-        ) as error:  # a limit of this run is kept in the account, whatever the gatherer makes of it
+        except asyncio.CancelledError as error:
+            if not is_stray(error):
+                raise
+            stray = RuntimeError("something it waited for was cancelled")
+            broken[i] = (hook_failed(job.link, job.record, stray), error)
+            return
+        except Exception as error:  # noqa: BLE001  # the hook is the user's; the run ends by what it raised
             if isinstance(error, TimeoutError) and not str(error):
                 error = TimeoutError(f"no result within {effect.timeout} seconds")
             broken[i] = (hook_failed(job.link, job.record, error), error)

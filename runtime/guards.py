@@ -55,9 +55,9 @@ def _illegal(problem: str, value: object) -> Judged:
 def _latch(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
     if name == "notes":
         assert isinstance(old, tuple)
-        if isinstance(new, tuple) and len(new) > len(old) and new[: len(old)] == old:
-            if all(type(note) is str for note in new):
-                return _legal(new)
+        grown = isinstance(new, tuple) and len(new) > len(old) and new[: len(old)] == old
+        if grown and isinstance(new, tuple) and all(type(note) is str for note in new):
+            return _legal(new)
         return _illegal("notes are only added to, by note(text)", new)
     if name == "again" and edge.hook != "after_model_request":
         return _illegal("ask_again belongs in after_model_request", new)
@@ -68,7 +68,8 @@ def _latch(name: str, old: object, new: object, before: RunState | CallState, ed
 
 
 def _own_input(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
-    assert isinstance(before, RunState) and isinstance(new, tuple)
+    assert isinstance(before, RunState)
+    assert isinstance(new, tuple)
     start = before.history_start
     if not _prefix(before.messages[:start], new):
         return _illegal("before_run rewrites this run's own input only, not the messages before it", new)
@@ -79,7 +80,8 @@ def _own_input(name: str, old: object, new: object, before: RunState | CallState
 
 
 def _append(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
-    assert isinstance(before, RunState) and isinstance(new, tuple)
+    assert isinstance(before, RunState)
+    assert isinstance(new, tuple)
     if not _prefix(before.messages, new):
         return _illegal(
             "canonical messages are appended to, never dropped, edited or reordered; to show others, project a view",
@@ -203,6 +205,7 @@ _MISSING = object()
 
 
 def slots_guard(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
+    """Judge a write of slots: the own one, set to a value that is immutable and that the codec carries."""
     if type(new) is not FrozenDict or type(old) is not FrozenDict:
         return _illegal("slots is a frozen mapping: use put(self, value)", new)
     if not old.keys() <= new.keys():

@@ -3,7 +3,6 @@
 Knows nothing of wrappers, batches or limits of the run but the size of a result.
 """
 
-import asyncio
 import functools
 import inspect
 import json
@@ -24,6 +23,7 @@ from ..capabilities.verdict import Failure, Outcome
 from .arguments import inject, structure
 from .codec import input_converter, to_json
 from .errors import CodecError
+from .port import is_stray
 
 MAX_MESSAGE = 500
 # A model has no use for the folders of the machine, and a log reader may not be meant to know them.
@@ -51,7 +51,7 @@ async def run_body(
     except ToolFailed as error:
         return Outcome("failed", str(error), error=failure_of(error), attempts=attempts)
     except BaseException as error:
-        if not isinstance(error, Exception) and not _is_stray(error):
+        if not isinstance(error, Exception) and not is_stray(error):
             raise
         status: Status = "failed" if is_idempotent(tool) else "unknown"
         failure = failure_of(error)
@@ -107,14 +107,6 @@ async def _in_thread(function: Callable[[], object]) -> object:
     return result
 
 
-def _is_stray(error: BaseException) -> bool:
-    """Tell whether a cancellation is that of something the tool waited for, and nobody cancels the tool itself."""
-    if not isinstance(error, asyncio.CancelledError):
-        return False
-    task = asyncio.current_task()
-    return task is not None and not task.cancelling()
-
-
 @functools.cache
 def signature_injects(signature: Signature) -> bool:
     """Tell whether a function has parameters that the model does not fill."""
@@ -128,7 +120,7 @@ def failure_of(error: BaseException) -> Failure:
     line = _FOLDERS.sub("", line)
     if len(line) > MAX_MESSAGE:
         line = line[: MAX_MESSAGE - 1] + "…"
-    bases = tuple(base.__name__ for base in type(error).__mro__[:-1] if base not in (BaseException,))
+    bases = tuple(base.__name__ for base in type(error).__mro__[:-1] if base is not BaseException)
     return Failure(type(error).__name__, line, bases)
 
 

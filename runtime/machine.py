@@ -28,6 +28,7 @@ from .ending import (
     withhold_reply,
 )
 from .entries import Entry
+from .errors import LimitExceeded
 from .gathering import Facts, book
 from .phases import (
     MOVES,
@@ -48,7 +49,7 @@ from .phases import (
     Undecided,
 )
 from .responding import effective, enter_unseen, responded
-from .settling import executed, settled, take_results
+from .settling import confirmed, executed, settled, take_results
 from .setup import Setup
 from .stepping import begin, gathered, started, step
 from .work import CallIndex, Failure, MachineState, Work
@@ -252,13 +253,15 @@ def _relatch(work: Work, before: RunState) -> Effect:
     return effect if isinstance(effect, Finish) else end(work)
 
 
-def _interrupted(work: Work, event: Interrupted) -> Effect:
+def _interrupted(work: Work, event: Interrupted) -> Effect | Onward:
     """Close the history of a run that was cut short: what ran is on record, what may have run is unknown."""
     if event.results:
         take_results(work, event.results)
     _withhold_unseen(work)
     interrupt(work, event.started)
     if event.broken is not None:
+        if work.phase is Phase.EXECUTING and isinstance(event.broken.reason, LimitExceeded):
+            return confirmed(work, event.broken)  # a reached limit lets the batch settle
         return fail(work, event.broken.reason, event.broken.cause, leaving=work.phase is Phase.LEAVING)
     close(work)
     work.run = replace(work.run, output=None)

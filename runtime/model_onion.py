@@ -123,7 +123,7 @@ class ModelRing(Ring):
             raise
         except Exception as error:
             raise self.fail(hook_failed(link, run, error), error) from error
-        return self.returned(link, run, got, bool(failed), after)
+        return self.returned(link, run, got, failed, after)
 
     def passed(self, link: Link, given: RunState, passed: object) -> RunState:
         """Check what a wrapper passes inward: the view is examined again."""
@@ -148,14 +148,14 @@ class ModelRing(Ring):
         return record
 
     def returned(
-        self, link: Link, given: RunState, got: list[RunState], model_failed: bool, after: object
+        self, link: Link, given: RunState, got: list[RunState], failed: list[ModelError], after: object
     ) -> RunState:
         """Check what a wrapper returns, against what it got from inside."""
         response = after.response if isinstance(after, RunState) else None
         base = next((inner for inner in got if inner.response is response), got[-1] if got else given)
 
         def rule(record: RunState) -> tuple[str, str] | None:
-            if record.response is base.response or not got or model_failed:
+            if record.response is base.response or not got or failed:
                 return None
             return (
                 "response",
@@ -167,7 +167,7 @@ class ModelRing(Ring):
         if not got and not replaced and not latched(given, record):
             raise self.fail(
                 InvalidReturn(
-                    message=f"{link.key}.{HOOK} returned without a response: await call_next(state), or respond(message)",
+                    message=f"{link.key}.{HOOK} returned no response: await call_next(state), or respond(message)",
                     key=link.key,
                     index=link.index,
                     hook=HOOK,
@@ -193,7 +193,7 @@ class ModelRing(Ring):
         """Send the request and put the response into the record that goes back out."""
         effect = self.effect
         structured = self.session.setup.output.spec is not None
-        request = effect.request if run is effect.run else request_of(run, structured)
+        request = effect.request if run is effect.run else request_of(run, structured=structured)
         try:
             response = await send(self.session, run, request, self.account, effect.timeout)
         except RunError as error:

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from attrs import frozen
 
-from ..capabilities.frozen import FrozenDict, Json
+from ..capabilities.frozen import EMPTY, FrozenDict, Json
 from ..capabilities.messages import AssistantMessage, Message
 from ..capabilities.state import OutputSpec
 from ..capabilities.tools import Tool
@@ -62,7 +62,7 @@ class ModelRequest:
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     instructions: str = ""
-    settings: FrozenDict[Json] = FrozenDict()
+    settings: FrozenDict[Json] = EMPTY
     output_spec: OutputSpec | None = None
     run_id: str = "run"
     step: int = 1
@@ -119,13 +119,13 @@ ModelMaker: TypeAlias = Callable[[str], Model]
 
 
 def _make_test(name: str) -> Model:
-    from .scripted_model import EchoModel
+    from .scripted_model import EchoModel  # noqa: PLC0415  # it needs this module
 
     return EchoModel()
 
 
 def _make_openai(name: str) -> Model:
-    from .openai_model import OpenAIModel
+    from .openai_model import OpenAIModel  # noqa: PLC0415  # it needs this module
 
     return OpenAIModel(name)
 

@@ -1,5 +1,6 @@
 """What all wrappers have in common: `call_next`, and the check of a record at both edges."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeAlias, TypeVar
 
@@ -13,6 +14,7 @@ from .chains import discard, invalid_return, run_of, stamped
 from .errors import InvalidReturn, Reason, run_error
 from .guards import Edge
 from .phases import Broken
+from .port import is_stray
 from .scribe import Scribe
 from .session import Session
 from .settling import merge_latches
@@ -98,6 +100,10 @@ class Ring(Scribe):
         """Call a wrapper and return what it returned. Raises when what it began inward is not done by then."""
         try:
             after: object = await link.call(call_next, record)
+        except asyncio.CancelledError as error:
+            if is_stray(error):
+                raise RuntimeError("something it waited for was cancelled") from error
+            raise
         finally:
             running = call_next.close()
         if running:

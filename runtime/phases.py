@@ -251,7 +251,10 @@ MOVES: Mapping[Phase, Mapping[type[Event], frozenset[Phase]]] = {
     Phase.ADMITTING: {Gathered: _BATCH, **_CUT},
     Phase.APPROVING: {Decided: _BATCH | {Phase.ADMITTING}, Undecided: frozenset({Phase.SUSPENDED}), **_CUT},
     Phase.SUSPENDED: {Resumed: _BATCH | {Phase.ADMITTING, Phase.ENTERING}, **_CUT},
-    Phase.EXECUTING: {Executed: _STEP | {Phase.SETTLING}, **_CUT},
+    Phase.EXECUTING: {
+        Executed: _STEP | {Phase.SETTLING},
+        Interrupted: _CUT[Interrupted] | {Phase.SETTLING},  # a reached limit lets the batch settle
+    },
     Phase.SETTLING: {Gathered: _STEP, **_CUT},
     Phase.FINISHING: {Gathered: frozenset({Phase.LEAVING, Phase.ENDED}), **_CUT},
     Phase.LEAVING: {Left: frozenset({Phase.ENDED}), **_CUT},

@@ -166,6 +166,14 @@ async def _bounded_on_asyncio(step: Callable[[], Awaitable[T]], timeout: float) 
         timer.cancel()
 
 
+def is_stray(error: BaseException) -> bool:
+    """Tell whether a cancellation is that of something a leaf waited for, while nobody cancels the leaf itself."""
+    if not isinstance(error, asyncio.CancelledError) or not _on_asyncio():
+        return False
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()
+
+
 def _on_asyncio() -> bool:
     try:
         asyncio.get_running_loop()

@@ -10,12 +10,12 @@ from .decisions import ApprovalRequest
 from .log import Log
 from .work import MachineState
 
-Out = TypeVar("Out", covariant=True)
+Out_co = TypeVar("Out_co", covariant=True)
 ResultStatus: TypeAlias = Literal["completed", "stopped", "suspended", "failed", "cancelled"]
 
 
 @frozen(kw_only=True, repr=False, eq=False)
-class RunResult(Generic[Out]):
+class RunResult(Generic[Out_co]):
     """The result of a run.
 
     `status`: "failed" and "cancelled" stand in the `partial` of an error only. `output`: of the agent's output
@@ -25,7 +25,7 @@ class RunResult(Generic[Out]):
 
     state: RunState
     log: Log
-    output: Out
+    output: Out_co
     pending: tuple[ApprovalRequest, ...] = ()
     messages: tuple[Message, ...] = ()
     machine: MachineState | None = field(default=None)
@@ -70,7 +70,7 @@ class RunResult(Generic[Out]):
 
         Raises ValueError for a run that is not suspended.
         """
-        from .snapshot import write_snapshot  # the codec of a whole machine state is needed for this alone
+        from .snapshot import write_snapshot  # noqa: PLC0415  # the agent, which it serves, needs this module
 
         if self.machine is None or self.status != "suspended":
             raise ValueError(f"only a suspended run has a snapshot; this one is {self.status}")

@@ -69,7 +69,7 @@ class RunRing(Ring):
         except RunError as error:
             if self.broken is None:  # of another run: this hook raised it; ours are kept, and end the run
                 self.fail(hook_failed(link, run, error), error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # the hook is the user's; the run ends by what it raised
             self.fail(hook_failed(link, run, error), error)
         return got[-1] if got else await self.inside(run)
 

@@ -70,11 +70,11 @@ class Scribe:
         )
         for name in transition.restored:
             LOGGER.warning("%s.%s wrote %s: restored", transition.key, transition.hook, name)
-        return transition_problem(transition, self.run.run_step, call_id, self.strict)
+        return transition_problem(transition, self.run.run_step, call_id, strict=self.strict)
 
 
 def transition_problem(
-    transition: Transition, step: int, call_id: str | None, strict: bool
+    transition: Transition, step: int, call_id: str | None, *, strict: bool
 ) -> IllegalTransition | Restored | None:
     """Return why a transition ends the run, or None."""
     place = {

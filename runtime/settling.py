@@ -2,22 +2,19 @@
 
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Chain
-from ..capabilities.frozen import FrozenDict
 from ..capabilities.messages import Message, ToolMessage
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from . import ledger
-from .admission import NOT_AVAILABLE, attached, detached, prepared_by_name
+from .admission import attached, detached
 from .chains import NO_FACTS, call_chain
 from .ending import blocked, finish
-from .errors import ToolRetriesExhausted, UnselectedRetriesExhausted
 from .gathering import NONE, Facts, gather
 from .phases import Broken, CallResult, Effect, Executed, Onward, Phase, RunTools
+from .retries import FAILED, count_retries
 from .work import Failure, Work
 
 NO_CHAIN = Chain("after_tool_execute")
-FAILED = frozenset({"validation_error", "failed", "unknown"})
-GOOD = frozenset({"succeeded", "answered"})
 
 
 def execute(work: Work) -> Effect | Onward:
@@ -145,14 +142,13 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
             if results:  # the hook sees the results of the calls before this one
                 work.run = replace(work.run, messages=work.run.messages + tuple(results))
                 results = []
-            done = call_chain(work, chain, attached(work, call), facts.get(call.id, NO_FACTS))
-            call = detached(done)
-            batch = (*batch[:i], call, *batch[i + 1 :])
+            observed = call_chain(work, chain, attached(work, call), facts.get(call.id, NO_FACTS))
+            batch = (*batch[:i], detached(observed), *batch[i + 1 :])
             work.batch = batch
             if work.run.failed is not None:
                 raise Failure(blocked(work))
-        assert call.outcome is not None
-        outcome = call.outcome
+        outcome = batch[i].outcome
+        assert outcome is not None
         quiet = quiet and outcome.status not in FAILED
         results.append(
             ToolMessage(call.asked.id, call.asked.name, outcome.content, status=outcome.status, at=work.now)
@@ -169,58 +165,5 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
         raise Failure(reason, cause)
     if work.run.stopped is not None:
         return finish(work, "stopped")
-    _count_retries(work, batch)
+    count_retries(work, batch)
     return Onward.STEP
-
-
-def _count_retries(work: Work, batch: tuple[CallState, ...]) -> None:
-    """Count failed steps per tool, and calls outside the prepared set. Raises `Failure` when none is forgiven."""
-    prepared = prepared_by_name(work)
-    failed: dict[str, bool] = {}
-    outside: str | None = None
-    for call in batch:
-        assert call.outcome is not None
-        if call.asked.name not in prepared:
-            outside = outside or call.asked.name
-            continue
-        if call.outcome.status in GOOD:
-            failed[call.asked.name] = False
-        elif call.outcome.status in FAILED:
-            failed.setdefault(call.asked.name, True)
-    run = work.run
-    counts = dict(run.tool_retries)
-    changed = False
-    exhausted: str | None = None
-    for name, has_failed in failed.items():
-        used = counts.get(name, 0)
-        assert isinstance(used, int)
-        if has_failed:
-            counts[name] = used + 1
-            changed = True
-            if used + 1 > prepared[name].max_retries:
-                exhausted = exhausted or name
-        elif used:
-            del counts[name]
-            changed = True
-    if changed:
-        work.run = run = replace(run, tool_retries=FrozenDict(counts))
-    if outside is not None:
-        work.run = run = replace(run, unselected_retries_used=run.unselected_retries_used + 1)
-        if run.unselected_retries_used > work.setup.unselected_retries:
-            raise Failure(
-                UnselectedRetriesExhausted(
-                    message=f"the model called {outside!r}, which is {NOT_AVAILABLE}, in "
-                    f"{run.unselected_retries_used} steps; {work.setup.unselected_retries} are forgiven",
-                    tool=outside,
-                    step=run.run_step,
-                )
-            )
-    if exhausted is not None:
-        raise Failure(
-            ToolRetriesExhausted(
-                message=f"tool {exhausted!r} failed in {counts[exhausted]} steps in a row; "
-                f"{prepared[exhausted].max_retries} are forgiven",
-                tool=exhausted,
-                step=run.run_step,
-            )
-        )

@@ -85,7 +85,7 @@ def gathered(work: Work, facts: Facts = NONE) -> Effect:
     run = work.run
     work.prepared = run.tools
     limits = work.setup.limits
-    request = request_of(run, work.setup.output.spec is not None)
+    request = request_of(run, structured=work.setup.output.spec is not None)
     work.write(
         "model_requested",
         facts={
@@ -109,7 +109,7 @@ def request_model(run: RunState) -> str:
     return run.model.name if run.model is not None else ""
 
 
-def request_of(run: RunState, structured: bool) -> ModelRequest:
+def request_of(run: RunState, *, structured: bool) -> ModelRequest:
     """Return the request that a prepared run state asks for."""
     return ModelRequest(
         messages=run.view,

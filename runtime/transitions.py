@@ -45,7 +45,7 @@ def generate_diff(record: type[AttrsInstance]) -> Diff:
         lines += [f"    if a.{field.name} is not b.{field.name}:", f"        changed.append({field.name!r})"]
     lines.append("    return changed")
     scope: dict[str, object] = {}
-    exec("\n".join(lines), scope)  # field names of our own records only
+    exec("\n".join(lines), scope)  # noqa: S102  # field names of our own records only
     return scope["diff"]  # type: ignore[return-value]
 
 
@@ -74,6 +74,29 @@ class Transition:
     rejected: Mapping[str, tuple[object, str]]
 
 
+class _Tally:
+    """What one call tried, field by field. `keep`: what takes effect in place of what the hook wrote."""
+
+    def __init__(self) -> None:
+        self.changes: dict[str, Change] = {}
+        self.restored: dict[str, tuple[object, object]] = {}
+        self.rejected: dict[str, tuple[object, str]] = {}
+        self.keep: dict[str, object] = {}
+
+    def take_nested(self, nested: Transition) -> None:
+        """Take over what a call's hook tried on the run inside the record."""
+        self.changes.update({f"run.{name}": change for name, change in nested.changes.items()})
+        self.restored.update({f"run.{name}": pair for name, pair in nested.restored.items()})
+        self.rejected.update({f"run.{name}": pair for name, pair in nested.rejected.items()})
+
+    def transition(self, edge: Edge) -> Transition | None:
+        """Return the transition, None when nothing was tried."""
+        if not (self.changes or self.restored or self.rejected):
+            return None
+        kind: Kind = "rejected" if self.rejected else "restored" if self.restored else "transition"
+        return Transition(edge.key, edge.index, edge.hook, kind, self.changes, self.restored, self.rejected)
+
+
 def check(before: R, after: R, edge: Edge, diffs: Mapping[type, Diff] = DIFFS) -> tuple[R, Transition | None]:
     """Judge what a hook made of its record.
 
@@ -82,62 +105,51 @@ def check(before: R, after: R, edge: Edge, diffs: Mapping[type, Diff] = DIFFS) -
     """
     if after is before:
         return before, None
-    tried = diffs[type(before)](before, after)
-    changes: dict[str, Change] = {}
-    restored: dict[str, tuple[object, object]] = {}
-    rejected: dict[str, tuple[object, str]] = {}
-    keep: dict[str, object] = {}  # what the effective record has in place of what the hook wrote
+    tally = _Tally()
     table = rules_of(type(before), edge.hook)
-    for name in tried:
+    for name in diffs[type(before)](before, after):
         old, new = getattr(before, name), getattr(after, name)
         if name == "run" and type(new) is RunState:
             run, nested = check(old, new, edge, diffs)
             if run is not new:
-                keep[name] = run
+                tally.keep[name] = run
             if nested is not None:
-                for field, change in nested.changes.items():
-                    changes[f"run.{field}"] = change
-                for field, undone_pair in nested.restored.items():
-                    restored[f"run.{field}"] = undone_pair
-                for field, refused in nested.rejected.items():
-                    rejected[f"run.{field}"] = refused
+                tally.take_nested(nested)
             continue
         owner, guard = table[name]
-        if guard is not slots_guard and same(old, new):  # the guard of slots compares key by key itself
-            keep[name] = old
-            continue
-        if guard is None:
-            problem: str | None = legal_text(name, owner)
-            value = new
+        # The guard of slots compares key by key itself.
+        if guard is not slots_guard and same(old, new):
+            tally.keep[name] = old
         else:
-            problem, value, undone = guard(name, old, new, before, edge)
-            for part, pair in undone.items():
-                restored[part] = pair
-        if problem is None:
-            if value is not new:
-                keep[name] = value
-            if value is old:
-                continue
-            if guard is slots_guard:
-                assert isinstance(value, FrozenDict)
-                changes[name] = Items({edge.key: value[edge.key]})
-            else:
-                run = after if isinstance(after, RunState) else after.run
-                changes[name] = change_of(name, old, value, run)
-        elif RULES[owner].consequence == "restored":
-            restored[name] = (new, old)
-            keep[name] = old
-        else:
-            rejected[name] = (new, problem)
-    if not (changes or restored or rejected):
-        return before, None
-    kind: Kind = "rejected" if rejected else "restored" if restored else "transition"
-    transition = Transition(edge.key, edge.index, edge.hook, kind, changes, restored, rejected)
-    if rejected:
+            _judge(tally, name, owner, guard, before, after, edge)
+    transition = tally.transition(edge)
+    if transition is None or not tally.changes or tally.rejected:
         return before, transition
-    if not changes:
-        return before, transition
-    return (replace(after, **keep) if keep else after), transition
+    return (replace(after, **tally.keep) if tally.keep else after), transition
+
+
+def _judge(  # noqa: PLR0917  # one field of two records, and the rules for it
+    tally: _Tally, name: str, owner: Owner, guard: "Guard | None", before: R, after: R, edge: Edge
+) -> None:
+    """Judge the write of one field that did change."""
+    old, new = getattr(before, name), getattr(after, name)
+    if guard is None:
+        problem: str | None = legal_text(name, owner)
+        value = new
+    else:
+        problem, value, undone = guard(name, old, new, before, edge)
+        tally.restored.update(undone)
+    if problem is None:
+        if value is not new:
+            tally.keep[name] = value
+        if value is not old:
+            run = after if isinstance(after, RunState) else after.run
+            tally.changes[name] = change_of(name, old, value, run)
+    elif RULES[owner].consequence == "restored":
+        tally.restored[name] = (new, old)
+        tally.keep[name] = old
+    else:
+        tally.rejected[name] = (new, problem)
 
 
 _RULES: "dict[tuple[type, str], Mapping[str, tuple[Owner, Guard | None]]]" = {}
@@ -167,6 +179,9 @@ def legal_text(name: str, owner: Owner) -> str:
     return f"legal only {'; or '.join(where)}"
 
 
+_MISSING = object()
+
+
 def change_of(name: str, old: object, new: object, run: RunState) -> Change:
     """Return the change of one field, whose size follows the change and not the history."""
     if (
@@ -181,7 +196,11 @@ def change_of(name: str, old: object, new: object, run: RunState) -> Change:
         and isinstance(new, FrozenDict)
         and name in {"slots", "settings", "injected"}
     ):
-        changed = {key: value for key, value in new.items() if key not in old or not same(old[key], value)}
+        changed = {
+            key: value
+            for key, value in new.items()
+            if old.get(key, _MISSING) is not value and not (key in old and same(old[key], value))
+        }
         return Items(changed, tuple(key for key in old if key not in new))
     if name == "request_messages":
         assert new is None or isinstance(new, Projection)

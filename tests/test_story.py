@@ -1,7 +1,7 @@
-"""One run, told from end to end: a payments desk pays an invoice, and everything that can happen on the way does.
+"""One run, told from end to end: a payments desk pays an invoice, and all that can happen on the way does.
 
-Selection, a repaired call, a refusal, an approval edited by a person, a tool failure with a retry, an after hook
-that masks, and a structured output; read it once to know what a run is.
+Selection, a repaired call, a refusal, an approval edited by a person, a tool failure with a retry, an after
+hook that masks, and a structured output; read it once to know what a run is.
 """
 
 from typing import ClassVar

@@ -300,6 +300,15 @@ async def test_stop_in_a_batch(point: str) -> None:
     check_closed(result.messages)
 
 
+async def test_stop_while_judging_beats_a_later_call_s() -> None:
+    """A budget stops at the first call; that a before hook stopped at the second one does not let the first run."""
+    stops = hook.before_tool_execute(lambda call: call.stop("later") if call.index == 1 else call)
+    batch = [call("look", {"n": i}) for i in range(2)]
+    result = await make([batch], capabilities=[stops, ToolBudget(0)]).run("go")
+    assert ["not_executed"] * 2 == [status for _, status in results(result.messages)]
+    assert ("stopped", "later") == (result.status, result.output)
+
+
 async def test_fail_in_a_batch() -> None:
     """`fail` before anything ran: nothing of the batch ran, nothing is seen by after hooks."""
     trace = Trace()

@@ -1,4 +1,4 @@
-"""Approval: one question per batch, bound to what runs; four decisions; standing grants; edits judged again."""
+"""Approval: one question per batch, bound to what runs; four decisions; grants; edits are judged again."""
 
 import anyio
 import anyio.lowlevel
@@ -222,7 +222,7 @@ async def _late(requests: tuple[ApprovalRequest, ...]) -> list[Decision]:
 
 @pytest.mark.parametrize("approver", [None, _raises, _none, _wrong, _misfit, _late])
 async def test_undecided_run_is_suspended(approver: object) -> None:
-    """Nobody, an exception, a wrong answer, an edit that does not fit, or too late: suspended, nothing ran."""
+    """Nobody, an exception, a wrong answer, a misfit, or too late: suspended, nothing ran."""
     agent = make([[LOOK, PAY]], capabilities=[RequireApproval({"pay"}, timeout=0.05)], approver=approver)
     result = await agent.run("go")
     assert ("suspended", 1) == (result.status, len(result.pending))
@@ -251,7 +251,8 @@ async def test_digest_binds_call_tool_and_arguments() -> None:
     made = []
     for run_id, asked, more in (
         ("r1", PAY, caps), ("r2", PAY, caps), ("r1", evolve(PAY, id="q"), caps),
-        ("r1", evolve(PAY, arguments='{"amount": 11}'), caps), ("r1", PAY, [inject, *caps]), ("r1", PAY, caps),
+        ("r1", evolve(PAY, arguments='{"amount": 11}'), caps), ("r1", PAY, [inject, *caps]),
+        ("r1", PAY, caps),
     ):  # fmt: skip
         result = await make([asked], capabilities=more).run("go", run_id=run_id)
         made.append(result.pending[0].digest)
@@ -309,7 +310,8 @@ async def test_bad_decisions_at_resume(kind: str) -> None:
     waiting = await agent.run("go")
     digest = waiting.pending[0].digest
     bad: dict[str, object] = {
-        "none": {}, "other": {"x": Approve()}, "malformed": {digest: "yes"}, "misfit": {digest: Edit({"amount": "x"})}
+        "none": {}, "other": {"x": Approve()}, "malformed": {digest: "yes"},
+        "misfit": {digest: Edit({"amount": "x"})},
     }  # fmt: skip
     with pytest.raises(DecisionError) as caught:
         await agent.resume(waiting, bad[kind])  # type: ignore[arg-type]  # that is the point

@@ -273,6 +273,7 @@ async def test_audit_all_writes_every_call() -> None:
     result = await agent.run("go")
     hooks = [name for _, name in seen(result, "transition")]
     assert [
-        "before_run", "before_model_request", "after_model_request", "before_tool_execute", "admit_tool_execute",
+        "before_run", "before_model_request", "after_model_request", "before_tool_execute",
+        "admit_tool_execute",
         "after_tool_execute", "before_model_request", "after_model_request", "after_run",
     ] == hooks  # fmt: skip

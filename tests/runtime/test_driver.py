@@ -23,6 +23,7 @@ from capfold.capabilities import (
 from capfold.runtime import (
     Agent,
     FunctionModel,
+    HookError,
     LimitError,
     LimitExceeded,
     Limits,
@@ -31,7 +32,7 @@ from capfold.runtime import (
     StorageError,
 )
 from capfold.runtime.audit import AuditRecord
-from tests.runtime.desk import Observer, Trace, check_closed, kinds, make, partial, results, slow
+from tests.runtime.desk import Observer, Trace, check_closed, contents, kinds, make, partial, results, slow
 
 
 class Memory:
@@ -206,6 +207,66 @@ async def test_deadline_cuts_it_short(where: str) -> None:
     assert "deadline" == reason.limit
     found = partial(caught.value)
     assert PLACES[where] == [status for _, status in results(found.messages)]
+
+
+async def test_batch_settles_when_the_deadline_strikes() -> None:
+    """What was done by then is seen by its after hooks, and stands in the history with its content."""
+    trace = Trace()
+
+    async def hang(n: int) -> str:
+        await anyio.sleep_forever()
+        return "never"
+
+    from capfold.runtime import LocalPort  # noqa: PLC0415  # a port whose time goes on
+
+    agent = make(
+        [[call("look", {"n": 1}), call("hang", {"n": 2})]],
+        tools=[slow("hang", hang), *make().tools],
+        capabilities=[Observer(trace)],
+        limits=Limits(deadline=0.05),
+        port=LocalPort(),
+    )
+    with pytest.raises(LimitError, match="deadline") as caught:
+        await agent.run("go")
+    assert ["look:succeeded", "hang:unknown"] == trace.lines
+    assert "found 1" == contents(partial(caught.value).messages)[0]
+
+
+async def test_stray_cancellation_is_the_hook_s_failure(anyio_backend: str) -> None:
+    """A gatherer or wrapper that awaits something somebody else cancelled has failed, by name: no fact is lost."""
+    if anyio_backend == "trio":
+        pytest.skip("trio has no task whose cancellation could reach another one")
+    import asyncio  # noqa: PLC0415  # of this backend only
+
+    async def stray() -> None:
+        task = asyncio.ensure_future(asyncio.sleep(10))
+        task.cancel()
+        await task
+
+    @frozen
+    class Gathers(Capability):
+        async def gather_before_run(self, state: RunState, outside: Outside) -> Json:
+            await stray()
+            return True
+
+    async def tool(call_next: CallNext[CallState, CallState], call: CallState) -> CallState:
+        await stray()
+        return await call_next(call)
+
+    async def model(call_next: CallNext[RunState, RunState], state: RunState) -> RunState:
+        await stray()
+        return await call_next(state)
+
+    batch = [call("look", {"n": i}) for i in range(2)]
+    for capabilities in (
+        [Gathers(key="a"), Gathers(key="b")],
+        [ToolHook(tool)],
+        [hook.wrap_model_request(model)],
+        [hook.wrap_run(model)],
+    ):
+        with pytest.raises(HookError, match="was cancelled") as caught:
+            await make([batch, "done"], capabilities=capabilities).run("go")
+        partial(caught.value)
 
 
 async def test_no_task_is_left_behind() -> None:

@@ -127,7 +127,7 @@ def test_before_run_rewrites_its_own_input_only() -> None:
 
 
 def test_history_is_appended_to() -> None:
-    """before_model_request appends user and system messages; dropping, editing or other kinds are rejected."""
+    """User and system messages are appended; dropping, editing and other kinds are rejected."""
     hook = "before_model_request"
     legal(RUN, RUN.append(UserMessage("a"), SystemMessage("b")), hook)
     rejected(RUN, replace(RUN, messages=RUN.messages[1:]), hook, "messages", "project a view")

@@ -145,7 +145,8 @@ async def test_unused_share_returns() -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        {"max_steps": 0}, {"max_steps": None}, {"max_result_bytes": None}, {"max_steps": True}, {"requests": -1}, {"requests": 1.5},
+        {"max_steps": 0}, {"max_steps": None}, {"max_steps": True}, {"max_result_bytes": None},
+        {"requests": -1}, {"requests": 1.5},
         {"deadline": 0}, {"deadline": float("nan")}, {"tool_timeout": -1.0}, {"tool_timeout": "1"},
         {"max_parallel_tools": 0}, {"max_result_bytes": 0},
     ],

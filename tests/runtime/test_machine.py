@@ -132,7 +132,7 @@ def test_start_refuses_what_cannot_be_sent() -> None:
         (None, (), "no message"),
         (None, (UserMessage("a"), AssistantMessage("b")), "last message"),
         ("go", (AssistantMessage("b"),), "must be the user's"),
-        ("go", (UserMessage("a"), AssistantMessage(tool_calls=[call("x", id="1")])), "has no result"),  # type: ignore[arg-type]
+        ("go", (UserMessage("a"), AssistantMessage(tool_calls=[call("x", id="1")])), "has no result"),
     ):
         with pytest.raises(ValueError, match=text):
             start(setup, prompt, run_id="r", now=0.0, messages=messages)

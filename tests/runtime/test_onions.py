@@ -244,7 +244,7 @@ async def _inner_run(call_next: RunNext, state: RunState) -> RunState:
 @pytest.mark.parametrize(
     ("wrapper", "kind", "name", "text"),
     [
-        (_nothing, InvalidReturn, None, "returned without a response"),
+        (_nothing, InvalidReturn, None, "returned no response"),
         (_none, InvalidReturn, None, "must return a RunState"),
         (_forged_response, IllegalTransition, "response", "return a response it got"),
         (_response_inward, IllegalTransition, "response", "stands for call_next"),
@@ -260,7 +260,7 @@ async def _inner_run(call_next: RunNext, state: RunState) -> RunState:
 async def test_misuse_of_a_model_wrapper(
     wrapper: Callable[[RunNext, RunState], Awaitable[RunState]], kind: type, name: str | None, text: str
 ) -> None:
-    """Each ends the run by key, index, hook and, where it applies, field; even if an outer one swallows it."""
+    """Each ends the run by key, index, hook and perhaps field; even if an outer one swallows it."""
 
     async def swallows(call_next: RunNext, state: RunState) -> RunState:
         try:

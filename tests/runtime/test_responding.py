@@ -91,7 +91,7 @@ async def test_added_calls_without_ids_get_different_ones() -> None:
 
 
 async def test_ask_again_sends_the_message() -> None:
-    """The response stays in history, its calls are not executed, the message follows; the runtime clears it."""
+    """The response stays in history, its calls unexecuted; the message follows; the runtime clears it."""
 
     @hook.after_model_request
     def demands(state: RunState) -> RunState:

@@ -80,7 +80,8 @@ async def test_max_parallel_and_sequential() -> None:
 
     calls = [call("work", {"n": i}) for i in range(5)]
     for options, expected in (
-        ({"limits": Limits(max_parallel_tools=2)}, 2), ({}, 5), ({"tools": [slow("work", work, sequential=True)]}, 1)
+        ({"limits": Limits(max_parallel_tools=2)}, 2), ({}, 5),
+        ({"tools": [slow("work", work, sequential=True)]}, 1),
     ):  # fmt: skip
         most = 0
         given: dict[str, Any] = {"tools": [slow("work", work)], **options}
@@ -200,7 +201,7 @@ async def test_failures_become_outcomes(kind: str, status: str, effect: str) -> 
 
 
 async def test_retries_are_counted_per_tool_and_step() -> None:
-    """A step in which all calls of a tool failed counts one; a success resets; beyond max_retries the run ends."""
+    """A step in which all calls of a tool failed counts one; a success resets; there is a maximum."""
 
     def flaky(n: int) -> str:
         if n < 0:
@@ -292,7 +293,7 @@ async def test_after_hook_sees_the_results_before_its_own() -> None:
 
 
 async def test_wrapper_that_broke_lets_the_batch_settle() -> None:
-    """A wrapper that raised ends the run, after every call's after hooks ran; the first failure is the reason."""
+    """A wrapper that raised ends the run once the batch settled; the first failure is the reason."""
     trace = Trace()
 
     async def raises(call_next: CallNext[CallState, CallState], call: CallState) -> CallState:
@@ -337,7 +338,7 @@ async def test_latches_of_wrappers_merge_in_call_order() -> None:
 
 
 async def test_timeout_is_unknown() -> None:
-    """A body that does not return in time: unknown, for the effect may have happened; the others keep theirs."""
+    """A body that does not return in time is unknown: its effect may have happened; others keep theirs."""
 
     async def hangs(n: int) -> str:
         await anyio.sleep_forever()

@@ -103,7 +103,7 @@ async def test_token_limit() -> None:
 
 
 async def test_token_limit_needs_reported_usage() -> None:
-    """A limit that nobody could hold the run to is an error before the request, or after the silent response."""
+    """A limit that nobody could hold the run to is an error, before the request or the next one."""
     silent = ScriptedModel(["done"], profile=ModelProfile(reports_usage=False))
     with pytest.raises(LimitError) as caught:
         await make(model=silent, limits=Limits(input_tokens=10)).run("go")

@@ -65,7 +65,7 @@ def test_generated_diff_equals_plain_diff_on_calls(
 def test_generated_check_equals_its_plain_twin(
     one: RunState, other: RunState, names: list[str], hook: str
 ) -> None:
-    """Whatever a hook writes, both checks judge it alike; and the effective record is as the owners promise."""
+    """Whatever a hook writes, both checks judge it alike, and the record is as the owners promise."""
     after = mixed(one, other, names)
     record, made = check(one, after, edge(hook))
     plain_record, plain_made = check(one, after, edge(hook), PLAIN)
@@ -124,7 +124,7 @@ def test_every_runtime_field_is_restored(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, owner in RUN_OWNERS.items() if owner is Owner.SEALED])
 def test_every_sealed_field_is_rejected(name: str) -> None:
-    """A write of a sealed field ends the run: the record before stands, the transition says what was tried."""
+    """A write of a sealed field is rejected: the record before stands; what was tried is on record."""
     state = RunState()
     record, transition = check(state, replace(state, **{name: "other"}), edge("before_run"))
     assert record is state
@@ -149,7 +149,7 @@ def test_every_sealed_field_of_a_call_is_rejected(name: str, hook: str) -> None:
 
 
 def test_run_of_a_call_obeys_its_own_owners() -> None:
-    """A tool hook writes its slot and a latch in `call.run`; a counter there is restored, history rejected."""
+    """A tool hook writes slot and latch in `call.run`; a counter there is restored, history rejected."""
     record = CallState()
     run = replace(record.run, slots=record.run.slots.assoc("Mine", 1), requests=7)
     after, transition = check(record, replace(record, run=run.note("n")), edge("admit_tool_execute"))

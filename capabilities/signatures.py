@@ -143,6 +143,13 @@ def _parameter(name: str, declared: inspect.Parameter, annotation: object) -> Pa
             _refuse(
                 name, declared.name, f"is marked with the class {note.__name__}: write {note.__name__}('key')"
             )
+    if type(default) in _MARKERS:
+        kind = type(default).__name__
+        _refuse(
+            name,
+            declared.name,
+            f"has a marker as its default, which the model would fill: write Annotated[T, {kind}('key')]",
+        )
     if len(markers) > 1 or (markers and bare is ToolContext):
         _refuse(name, declared.name, "is injected in two ways: keep one")
     if _hides_injection(bare):

@@ -84,6 +84,12 @@ class Agent(Generic[Out]):
         for what, count in (("output_retries", output_retries), ("unselected_retries", unselected_retries)):
             if type(count) is not int or count < 0:
                 raise ValueError(f"{what} must be an integer of at least 0, not {count!r}")
+        if type(permissions) is not Permissions:
+            raise TypeError(f"permissions is a Permissions(...), not {type(permissions).__name__}")
+        for i, sink in enumerate(sinks):
+            if not callable(getattr(sink, "write", None)) or not hasattr(sink, "best_effort"):
+                raise TypeError(f"sinks[{i}] is no sink, such as JsonLines(path): {type(sink).__name__}")
+        check_options(limits, approver)
         members = capability_list(capabilities, "capabilities")
         self._tools = tuple(tools)
         self._capabilities = members
@@ -241,6 +247,7 @@ class Agent(Generic[Out]):
     async def _drive(
         self, setup: Setup, moved: machine.Moved, log: Log, deps: object, approver: Approver | None
     ) -> RunResult[Out]:
+        check_options(setup.limits, approver)
         asked = approver if approver is not None else self._approver
         driver = Driver(Session(setup, self._port, deps), log, self._sinks, asked)
         state, end = await driver.drive(moved)
@@ -262,6 +269,7 @@ class Agent(Generic[Out]):
         if settings:
             changes["settings"] = freeze_mapping({**self.setup.settings, **settings}, "settings")
         if limits is not None:
+            check_options(limits, None)
             changes["limits"] = limits
         if not changes and not tools:
             return self.setup
@@ -319,6 +327,14 @@ def rich_checks(placed: Sequence[Placed]) -> dict[str, Callable[[FrozenDict[Json
 
 def _rich(signature: object, arguments: FrozenDict[Json]) -> tuple[Problem, ...]:
     return rich_problems(signature, arguments, input_converter)  # type: ignore[arg-type]  # a Signature, from rich_checks
+
+
+def check_options(limits: object, approver: object) -> None:
+    """Raise TypeError for limits or an approver that are none."""
+    if type(limits) is not Limits:
+        raise TypeError(f"limits is a Limits(...), not {type(limits).__name__}")
+    if approver is not None and not callable(approver):
+        raise TypeError(f"an approver is a function of the requests, not {type(approver).__name__}")
 
 
 def check_deps(setup: Setup, deps: object, context: Mapping[str, object]) -> None:

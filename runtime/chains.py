@@ -23,7 +23,7 @@ NO_FACTS: FrozenDict[object] = FrozenDict()
 
 def run_of(record: RunState | CallState) -> RunState:
     """Return the run state of a record, which may be one itself."""
-    return record if type(record) is RunState else record.run  # type: ignore[union-attr]
+    return record if type(record) is RunState else record.run  # type: ignore[union-attr]  # one of the two records
 
 
 def inactive_links(chain: Chain, record: RunState | CallState) -> frozenset[tuple[str, str]]:
@@ -192,6 +192,6 @@ def accept(
 def stamped(record: R, before: R, link: Link, call_id: str | None) -> R:
     """Write into fresh latches who set them."""
     if isinstance(record, RunState):
-        return stamp(record, before, link.key, link.hook, call_id)  # type: ignore[arg-type,return-value]
-    run = stamp(record.run, before.run, link.key, link.hook, call_id)  # type: ignore[union-attr]
+        return stamp(record, before, link.key, link.hook, call_id)  # type: ignore[arg-type,return-value]  # one of the two records
+    run = stamp(record.run, before.run, link.key, link.hook, call_id)  # type: ignore[union-attr]  # one of the two records
     return record if run is record.run else replace(record, run=run)

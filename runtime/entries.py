@@ -86,6 +86,6 @@ class Entry(NamedTuple):  # six of these a step: a named tuple is made in 0.3 us
     index: int | None = None  # type: ignore[assignment]  # hides tuple.index, which nobody calls
     hook: str | None = None
     changes: Mapping[str, Change] = NOTHING  # type: ignore[assignment]  # an empty mapping of any type
-    restored: Mapping[str, tuple[object, object]] = NOTHING  # type: ignore[assignment]
-    rejected: Mapping[str, tuple[object, str]] = NOTHING  # type: ignore[assignment]
+    restored: Mapping[str, tuple[object, object]] = NOTHING  # type: ignore[assignment]  # an empty mapping of any type
+    rejected: Mapping[str, tuple[object, str]] = NOTHING  # type: ignore[assignment]  # an empty mapping of any type
     facts: Mapping[str, object] = NOTHING

@@ -53,7 +53,7 @@ class GatherOutside:
         charged = self._account.charged
         timeout = self._session.setup.limits.request_timeout
         try:
-            response = await self._session.port.request(chosen, request, self._account, timeout)  # type: ignore[arg-type]
+            response = await self._session.port.request(chosen, request, self._account, timeout)  # type: ignore[arg-type]  # a model object, as the check of the request saw to
         finally:
             if self._account.charged == charged and not self._account.full():
                 self._account.charge()

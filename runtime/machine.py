@@ -270,12 +270,12 @@ def _interrupted(work: Work, event: Interrupted) -> Effect | Onward:
 
 HANDLERS: Mapping[type, Callable[[Work, object], Effect | Onward]] = {
     Entered: _entered,  # type: ignore[dict-item]  # each takes the event it is filed under
-    Gathered: _gathered,  # type: ignore[dict-item]
-    Responded: responded,  # type: ignore[dict-item]
-    Decided: _decided,  # type: ignore[dict-item]
-    Undecided: _undecided,  # type: ignore[dict-item]
-    Executed: executed,  # type: ignore[dict-item]
-    Left: _left,  # type: ignore[dict-item]
-    Resumed: _resumed,  # type: ignore[dict-item]
-    Interrupted: _interrupted,  # type: ignore[dict-item]
+    Gathered: _gathered,  # type: ignore[dict-item]  # each takes the event it is filed under
+    Responded: responded,  # type: ignore[dict-item]  # each takes the event it is filed under
+    Decided: _decided,  # type: ignore[dict-item]  # each takes the event it is filed under
+    Undecided: _undecided,  # type: ignore[dict-item]  # each takes the event it is filed under
+    Executed: executed,  # type: ignore[dict-item]  # each takes the event it is filed under
+    Left: _left,  # type: ignore[dict-item]  # each takes the event it is filed under
+    Resumed: _resumed,  # type: ignore[dict-item]  # each takes the event it is filed under
+    Interrupted: _interrupted,  # type: ignore[dict-item]  # each takes the event it is filed under
 }

@@ -97,6 +97,6 @@ def transition_problem(
         return Restored(
             message=f"{transition.key}.{transition.hook} wrote {name}, which belongs to the runtime",
             field=name,
-            **place,  # type: ignore[arg-type]
+            **place,  # type: ignore[arg-type]  # the fields of Reason, by name
         )
     return None

@@ -4,6 +4,10 @@ Selection, a repaired call, a refusal, an approval edited by a person, a tool fa
 hook that masks, and a structured output; read it once to know what a run is.
 """
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import ClassVar
 
 import anyio
@@ -260,6 +264,27 @@ def test_the_story_is_the_same_on_both_loops() -> None:
     """Told on asyncio and on trio, it has one head."""
     heads = {anyio.run(tell, script(), Bank(), backend=backend).log.head for backend in ("asyncio", "trio")}
     assert 1 == len(heads)
+
+
+def test_the_story_does_not_depend_on_hashing() -> None:
+    """Told by processes whose sets and dicts of strings have other orders, it has one head."""
+    command = (
+        "import anyio; from tests.test_story import Bank, script, tell; "
+        "print(anyio.run(tell, script(), Bank()).log.head)"
+    )
+    heads = {
+        subprocess.run(
+            [sys.executable, "-c", command],
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).parents[1],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert {f"{anyio.run(tell, script(), Bank()).log.head}\n"} == heads
 
 
 @pytest.mark.parametrize("missing", ["SelectTools", "RequireApproval", "MaskIban"])

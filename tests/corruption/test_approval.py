@@ -142,7 +142,7 @@ async def test_c31_rewritten_before_it_is_judged(order: str) -> None:
     assert [1000] == payments.paid
     assert [{"amount": 1000}] == [request.arguments for request in payments.asked]
     assert ('Allow pay with {"amount": 1000}?',) == payments.asked[0].prompts
-    assert '{"amount": 10}' == result.messages[1].tool_calls[0].arguments  # type: ignore[union-attr]
+    assert '{"amount": 10}' == result.messages[1].tool_calls[0].arguments  # type: ignore[union-attr]  # the scripted run makes it this kind
     (shaped,) = [r for r in of_kind(result.log, "transition") if r.hook == "before_tool_execute"]
     change: Any = shaped.changes["arguments"]
     assert ("Actor", {"amount": 10}, {"amount": 1000}) == (shaped.actor, change["from"], change["to"])
@@ -183,7 +183,7 @@ async def test_c31_a_gate_judges_what_would_run(order: str) -> None:
     agent = payments.agent(*ordered(order, at("before_tool_execute", raised), MaxAmount()))
     result = await agent.run("go")
     assert [] == payments.paid
-    assert ("1000 is too much", "denied") == (result.messages[2].content, result.messages[2].status)  # type: ignore[union-attr]
+    assert ("1000 is too much", "denied") == (result.messages[2].content, result.messages[2].status)  # type: ignore[union-attr]  # the scripted run makes it this kind
     (refused,) = of_kind(result.log, "call_refused")
     assert ("MaxAmount", "p") == (refused.actor, refused.call)
 

@@ -436,7 +436,7 @@ class Sneaks(Capability):
     st.booleans(),
 )
 @settings(max_examples=60)
-def test_what_was_judged_is_what_ran(plan: list[int | str], amounts: list[int], asks: bool) -> None:  # noqa: FBT001
+def test_what_was_judged_is_what_ran(plan: list[int | str], amounts: list[int], asks: bool) -> None:  # noqa: FBT001  # a case of the table
     """Over random lists: every body got exactly what all judges and the person saw last, or did not run."""
     judged, shown, ran = Trace(), dict[str, object](), dict[str, object]()
     capabilities: list[AnyCapability] = []

@@ -55,6 +55,11 @@ def no_annotation(n) -> str:  # type: ignore[no-untyped-def]  # that is the poin
     return ""
 
 
+def marker_default(n: int, db: Any = FromDeps("db")) -> str:  # noqa: B008  # that is the point
+    """Say by a default what belongs into the annotation."""
+    return ""
+
+
 def opaque_default(n: int, x: Any = object()) -> str:  # noqa: B008  # that is the point
     """Have a default that no schema can hold."""
     return ""
@@ -110,6 +115,7 @@ class Bundle(Capability):
         ({"tools": [look, Toolkit("kit", [look])]}, ValueError, "kit/look"),
         ({"tools": [no_annotation]}, TypeError, "n"),
         ({"tools": [opaque_default]}, ValueError, "'x' has a default that JSON cannot carry"),
+        ({"tools": [marker_default]}, TypeError, r"write Annotated\[T, FromDeps"),
         ({"tools": ["look"]}, TypeError, "a tool list holds"),
         (
             {"tools": [pay.with_capabilities(ToolBudget(1))], "capabilities": [ToolBudget(2)]},
@@ -117,6 +123,10 @@ class Bundle(Capability):
             "ToolBudget",
         ),
         ({"instructions": None}, TypeError, "instructions"),
+        ({"limits": {"max_steps": 1}}, TypeError, r"limits is a Limits\(\.\.\.\), not dict"),
+        ({"permissions": [("look", "deny")]}, TypeError, "permissions is a Permissions"),
+        ({"approver": "yes"}, TypeError, "an approver is a function"),
+        ({"sinks": [object()]}, TypeError, r"sinks\[0\] is no sink"),
         ({"audit": "some"}, ValueError, "audit"),
         ({"output_retries": -1}, ValueError, "output_retries"),
         ({"unselected_retries": True}, ValueError, "unselected_retries"),
@@ -237,6 +247,10 @@ async def test_overrides_of_one_run() -> None:
         await agent.run("go", tools=[look])
     with pytest.raises(ValueError, match="unknown model"):
         await agent.run("go", model="nothing")
+    with pytest.raises(TypeError, match="limits is"):
+        await agent.run("go", limits={"requests": 1})  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(TypeError, match="an approver is"):
+        await agent.run("go", approver="yes")  # type: ignore[arg-type]  # that is the point
 
 
 async def test_conversation_goes_on() -> None:

@@ -202,7 +202,7 @@ async def test_coroutine_is_closed_and_named() -> None:
 
     async def later() -> None: ...
 
-    agent = make(["done"], capabilities=[hook.before_run(lambda state: later())])  # type: ignore[arg-type,return-value]
+    agent = make(["done"], capabilities=[hook.before_run(lambda state: later())])  # type: ignore[arg-type,return-value]  # wrong on purpose
     with pytest.raises(HookError, match="a reducer is a plain function"):
         await agent.run("go")
 

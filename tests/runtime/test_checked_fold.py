@@ -89,7 +89,7 @@ def test_hooks_that_break() -> None:
     assert isinstance(caught.value.reason, HookFailed)
     assert isinstance(caught.value.__cause__, KeyError)
     with pytest.raises(HookError) as caught:
-        checked_fold([hook.before_run(lambda state: None)], "before_run", RUN)  # type: ignore[arg-type,return-value]
+        checked_fold([hook.before_run(lambda state: None)], "before_run", RUN)  # type: ignore[arg-type,return-value]  # wrong on purpose
     assert isinstance(caught.value.reason, InvalidReturn)
 
 

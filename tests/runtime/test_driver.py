@@ -181,7 +181,7 @@ async def test_cancellation_closes_the_run(where: str) -> None:
     assert ended in (["CancelledError"], ["Cancelled"])
     last = sink.records[-1]
     assert ("run_ended", "cancelled") == (last.kind, last.facts["status"])
-    settled = [record.facts["outcome"]["status"] for record in sink.records if record.kind == "tool_settled"]  # type: ignore[index,call-overload]
+    settled = [record.facts["outcome"]["status"] for record in sink.records if record.kind == "tool_settled"]  # type: ignore[index,call-overload]  # the facts of this kind are a mapping
     started = [record for record in sink.records if record.kind == "tool_started"]
     if where in {"tool", "wrap_out"} or "after_tool" in where:
         assert PLACES[where] == settled

@@ -236,7 +236,7 @@ async def test_gatherer_without_a_reducer_is_called() -> None:
     @frozen
     class Only(Capability):
         async def gather_before_run(self, state: RunState, outside: Outside) -> Json:
-            return {"now": outside.random(), "key": outside.idempotency_key, "attempt": outside.attempt}  # type: ignore[return-value]
+            return {"now": outside.random(), "key": outside.idempotency_key, "attempt": outside.attempt}  # type: ignore[return-value]  # wrong on purpose
 
     result = await make(["done"], capabilities=[Only()]).run("go")
     (record,) = [record for record in result.log if record.kind == "gathered"]

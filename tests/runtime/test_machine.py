@@ -112,7 +112,7 @@ def test_state_between_events_is_data() -> None:
     other, other_effect, _ = feed(other, answer(other_effect, call("look", {"n": 2}, id="x")))
     one, one_effect, _ = feed(one, ran(one_effect))
     other, other_effect, _ = feed(other, ran(other_effect))
-    assert ["x", "x"] == [state.run.messages[2].call_id for state in (one, other)]  # type: ignore[union-attr]
+    assert ["x", "x"] == [state.run.messages[2].call_id for state in (one, other)]  # type: ignore[union-attr]  # the scripted run makes it this kind
 
 
 def test_a_state_can_be_gone_on_from_twice() -> None:
@@ -137,7 +137,7 @@ def test_start_refuses_what_cannot_be_sent() -> None:
         with pytest.raises(ValueError, match=text):
             start(setup, prompt, run_id="r", now=0.0, messages=messages)
     with pytest.raises(TypeError, match="must be a message"):
-        start(setup, "go", run_id="r", now=0.0, messages=["text"])  # type: ignore[list-item]
+        start(setup, "go", run_id="r", now=0.0, messages=["text"])  # type: ignore[list-item]  # wrong on purpose
 
 
 def test_history_alone_can_be_continued() -> None:

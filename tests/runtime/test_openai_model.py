@@ -144,7 +144,7 @@ async def test_finish_reasons(aimock: Aimock, reason: str) -> None:
         (529, "server", True),
     ],
 )
-async def test_error_statuses(aimock: Aimock, status: int, kind: str, retryable: bool) -> None:  # noqa: FBT001
+async def test_error_statuses(aimock: Aimock, status: int, kind: str, retryable: bool) -> None:  # noqa: FBT001  # a case of the table
     """Each status has one meaning, is told to the caller, and is never tried again by the client itself."""
     aimock.always(error={"message": "no luck", "type": "test"}, status=status, retryAfter=3)
     client = AsyncOpenAI(max_retries=5)
@@ -370,7 +370,7 @@ def test_bad_construction(monkeypatch: pytest.MonkeyPatch, keywords: dict[str, o
     """What cannot work is a ValueError when the model is made."""
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     with pytest.raises(ValueError, match=why):
-        OpenAIModel(**{"name": "m", **keywords})  # type: ignore[arg-type]
+        OpenAIModel(**{"name": "m", **keywords})  # type: ignore[arg-type]  # wrong on purpose
 
 
 async def test_a_given_client() -> None:
@@ -404,7 +404,7 @@ async def test_a_given_client() -> None:
 def test_a_sync_client_is_refused() -> None:
     """OpenAI instead of AsyncOpenAI is a TypeError when the model is made."""
     with OpenAI(api_key="k") as client, pytest.raises(TypeError, match=r"openai.AsyncOpenAI, not OpenAI"):
-        OpenAIModel("m", client=client)  # type: ignore[arg-type]
+        OpenAIModel("m", client=client)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_the_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

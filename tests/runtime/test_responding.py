@@ -118,7 +118,7 @@ async def test_ask_again_is_bounded() -> None:
 @pytest.mark.parametrize("finish", ["length", "content_filter", "incomplete"])
 async def test_cut_off_response_ends_the_run(finish: str) -> None:
     """A truncated or filtered response is never taken for a whole one; its calls are not executed."""
-    cut = AssistantMessage("half", tool_calls=(call("pay", {"amount": 1}),), finish_reason=finish)  # type: ignore[arg-type]
+    cut = AssistantMessage("half", tool_calls=(call("pay", {"amount": 1}),), finish_reason=finish)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ModelRunError) as caught:
         await make([cut]).run("go")
     assert isinstance(caught.value.reason, IncompleteResponse)

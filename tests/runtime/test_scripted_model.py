@@ -158,7 +158,7 @@ async def test_runs_share_the_script() -> None:
 def test_a_bad_reply_fails_at_construction(bad: object) -> None:
     """What is no reply is a TypeError that names its place, before any run."""
     with pytest.raises(TypeError, match=r"replies\[1\]"):
-        ScriptedModel(["fine", bad])  # type: ignore[list-item]
+        ScriptedModel(["fine", bad])  # type: ignore[list-item]  # wrong on purpose
 
 
 def test_one_text_is_no_script() -> None:
@@ -169,7 +169,7 @@ def test_one_text_is_no_script() -> None:
 
 async def test_a_function_that_returns_no_reply_is_a_script_error() -> None:
     """What a function returned is checked too, and blamed on the script."""
-    model = ScriptedModel([lambda request: 1])  # type: ignore[list-item,return-value]
+    model = ScriptedModel([lambda request: 1])  # type: ignore[list-item,return-value]  # wrong on purpose
     with pytest.raises(ModelError, match="a reply must be") as caught:
         await model.request(ASK, CountingMeter())
     assert caught.value.kind == "script"
@@ -199,7 +199,7 @@ async def test_function_models(function: Callable[[ModelRequest], Reply]) -> Non
 def test_function_model_takes_a_function() -> None:
     """Anything else is a TypeError when the model is made."""
     with pytest.raises(TypeError, match="takes a function"):
-        FunctionModel("text")  # type: ignore[arg-type]
+        FunctionModel("text")  # type: ignore[arg-type]  # wrong on purpose
 
 
 async def test_echo() -> None:

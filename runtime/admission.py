@@ -14,7 +14,7 @@ from ..capabilities.compose import Chain
 from ..capabilities.frozen import FrozenDict, Json
 from ..capabilities.messages import ToolCall
 from ..capabilities.records import copier, replace
-from ..capabilities.state import RunState
+from ..capabilities.state import RunState, Stop
 from ..capabilities.tools import Tool
 from ..capabilities.verdict import NOT_RUN_NOTE, Outcome, Problem, Verdict
 from . import ledger
@@ -29,7 +29,6 @@ from .work import Failure, Work
 IDLE = RunState()
 BLANK = CallState(run=IDLE)
 _OPEN = copier(CallState, "asked", "tool", "index", "retry", "max_retries", "arguments", "problems")
-_CHARGED = copier(RunState, "tool_calls")
 NOT_AVAILABLE = "not available"
 
 
@@ -79,8 +78,8 @@ def shape(work: Work, calls: tuple[ToolCall, ...]) -> Effect | Onward:
         )
         batch.append(_shaped(work, call))
     work.batch = tuple(batch)
-    work.run = _CHARGED(work.run, work.run.tool_calls + len(calls))
     work.judge_from = 0
+    work.charged = work.announced = False
     work.approved = frozenset()
     return gather_admit(work) or Onward.JUDGE
 
@@ -196,7 +195,10 @@ def judge(work: Work, facts: Facts = NONE) -> None:
         return
     batch = list(work.batch)
     earlier: list[CallState] = [call for call in batch[: work.judge_from] if call.will_run]
-    stopping = stopping_index(work)
+    stopping, stop = stopping_index(work), work.run.stopped
+    if stop is not None:
+        # A before hook stopped a later call. Set aside, so that the judge of an earlier one may stop it too.
+        work.run = replace(work.run, stopped=None)
     for i in range(work.judge_from, len(batch)):
         call = batch[i]
         if stopping is not None and i >= stopping:
@@ -207,11 +209,10 @@ def judge(work: Work, facts: Facts = NONE) -> None:
             continue
         chain = work.setup.plan.tool(call.name).admit
         if chain.links:
-            before = work.run
             full = replace(call, run=work.run, earlier=tuple(earlier))
             call = detached(replace(call_chain(work, chain, full, facts.get(call.id, NO_FACTS)), earlier=()))
             check_failed(work)
-            if _has_stopped(before, work.run):
+            if work.run.stopped is not None:
                 stopping = i
                 batch[i] = replace(call, outcome=Outcome("not_executed", NOT_RUN_NOTE, by="runtime"))
                 continue
@@ -222,12 +223,15 @@ def judge(work: Work, facts: Facts = NONE) -> None:
             earlier.append(call)
         batch[i] = decide(call)
     work.batch = tuple(batch)
+    if stop is not None:
+        work.run = _stopped_by_both(work.run, stop)
 
 
-def _has_stopped(before: RunState, after: RunState) -> bool:
-    """Tell whether a hook stopped the run, also where a before hook of a later call had stopped it already."""
-    noted = after.notes[len(before.notes) :]
-    return after.stopped is not before.stopped or any(note.startswith("stop: ") for note in noted)
+def _stopped_by_both(run: RunState, stop: Stop) -> RunState:
+    """Return the run with a stop that was set aside: it was the first, so a judge's own becomes a note."""
+    if run.stopped is None:
+        return replace(run, stopped=stop)
+    return replace(run, stopped=stop, notes=(*run.notes, f"stop: {run.stopped.message}"))
 
 
 def decide(call: CallState) -> CallState:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from ..capabilities.call_state import CallState
 from ..capabilities.frozen import digest, same
-from ..capabilities.records import replace
+from ..capabilities.records import copier, replace
+from ..capabilities.state import RunState
 from ..capabilities.verdict import ALWAYS, UNDECIDED, Outcome
 from .admission import gather_admit, judge, validate_all
 from .decisions import DECISIONS, Answer, ApprovalRequest, Approve, Decision, Deny, Edit
@@ -20,12 +21,16 @@ from .settling import execute
 from .work import Work
 
 PERSON = "person"
+_CHARGED = copier(RunState, "tool_calls")
 
 
 def judged(work: Work, facts: Facts = NONE) -> Effect | Onward:
     """Judge the batch, then ask for what needs a person, or execute."""
     judge(work, facts)
     check_failed(work)
+    if not work.charged:  # once, however often an edit has the batch judged again
+        work.charged = True
+        work.run = _CHARGED(work.run, work.run.tool_calls + len(work.batch))
     requests = tuple(request_for(work, call) for call in work.batch if needs_person(work, call))
     if requests:
         work.pending = requests

@@ -14,7 +14,7 @@ import click
 
 from .errors import LogError
 from .log import ENDS, Log, scan_log, verify
-from .rules import rules_json, rules_mermaid, rules_text
+from .rules import rules_json, rules_markdown, rules_mermaid, rules_text
 from .timeline import timeline
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
@@ -28,11 +28,14 @@ def capfold() -> None:
 
 @capfold.command()
 @click.option("--mermaid", "form", flag_value="mermaid", help="The phases as a Mermaid state diagram.")
+@click.option("--markdown", "form", flag_value="markdown", help="All tables as Markdown.")
 @click.option("--json", "form", flag_value="json", help="All tables as JSON.")
-def rules(form: Literal["mermaid", "json"] | None) -> None:
+def rules(form: Literal["mermaid", "markdown", "json"] | None) -> None:
     """Print owners, hooks, phases and legal moves."""
     if form == "mermaid":
         click.echo(rules_mermaid(), nl=False)
+    elif form == "markdown":
+        click.echo(rules_markdown(), nl=False)
     elif form == "json":
         click.echo(json.dumps(rules_json(), indent=2))
     else:

@@ -3,7 +3,7 @@
 from attrs import evolve
 
 from ..capabilities.call_state import CallState
-from ..capabilities.messages import AssistantMessage, Message, ToolMessage
+from ..capabilities.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from ..capabilities.records import replace
 from ..capabilities.state import RunState, RunStatus, Stop
 from ..capabilities.verdict import NOT_RUN_NOTE, Outcome
@@ -46,11 +46,22 @@ def close(work: Work, *, withhold: bool = True) -> None:
         outcome = state.outcome if state is not None else None
         if outcome is None:
             outcome = Outcome("not_executed", NOT_RUN_NOTE, by="runtime")
-        elif withhold and outcome.status != "not_executed":
+        if not work.announced:
+            write_refusal(work, asked, outcome)
+        if withhold and outcome.status != "not_executed":
             outcome = evolve(outcome, content=WITHHELD)
         results.append(ToolMessage(asked.id, asked.name, outcome.content, status=outcome.status, at=work.now))
     work.run = replace(work.run, messages=work.run.messages + tuple(results))
     work.batch = ()
+    work.charged = work.announced = False
+
+
+def write_refusal(work: Work, asked: ToolCall, outcome: Outcome) -> None:
+    """Write down a call that never reached its tool."""
+    facts: dict[str, object] = {"tool": asked.name, "status": outcome.status, "content": outcome.content}
+    if not work.charged:
+        facts["charged"] = False  # the run ended before its batch was judged
+    work.write("call_refused", actor=outcome.by, call=asked.id, facts=facts)
 
 
 def interrupt(work: Work, started: frozenset[str]) -> None:
@@ -61,9 +72,12 @@ def interrupt(work: Work, started: frozenset[str]) -> None:
 def _cut(work: Work, call: CallState, begun: bool) -> CallState:  # noqa: FBT001  # a fact, not a mode
     if call.outcome is not None:
         return call
-    if not begun:
-        return replace(call, outcome=Outcome("not_executed", NOT_RUN_NOTE, by="runtime"))
-    outcome = Outcome("unknown", UNKNOWN_NOTE, attempts=1, by="runtime")
+    if begun:
+        outcome = Outcome("unknown", UNKNOWN_NOTE, attempts=1, by="runtime")
+    else:
+        outcome = Outcome("not_executed", NOT_RUN_NOTE, by="runtime")
+    if not work.announced:  # `close` writes it down
+        return replace(call, outcome=outcome)
     work.write("tool_settled", call=call.id, facts={"outcome": outcome})
     return replace(call, outcome=outcome)
 

@@ -1,6 +1,7 @@
 """How a run fails: a closed union of reasons, and one exception class for each family of them.
 
 A reason is plain data that names where it arose and says what would have been legal; the exception carries it.
+One that adds no field is a plain subclass: `@frozen` would only compile the same methods again, 0.6 ms each.
 """
 
 from typing import TYPE_CHECKING
@@ -50,7 +51,6 @@ class HookFailed(Reason):
     error: str = ""
 
 
-@frozen(kw_only=True)
 class InvalidReturn(Reason):
     """A hook returned something else than its record."""
 
@@ -62,17 +62,14 @@ class IllegalTransition(Reason):
     legal: str = ""
 
 
-@frozen(kw_only=True)
 class Restored(Reason):
     """In strict mode, a hook wrote a field that belongs to the runtime."""
 
 
-@frozen(kw_only=True)
 class InvalidSelection(Reason):
     """The tools selected for a request cannot be offered."""
 
 
-@frozen(kw_only=True)
 class InvalidView(Reason):
     """The messages projected for a request cannot be sent."""
 
@@ -116,7 +113,6 @@ class IncompleteResponse(Reason):
     finish_reason: str
 
 
-@frozen(kw_only=True)
 class InvalidResponse(Reason):
     """The response cannot be used: equal call ids, or not a message."""
 
@@ -138,22 +134,18 @@ class UnselectedRetriesExhausted(Reason):
     tool: str
 
 
-@frozen(kw_only=True)
 class OutputRetriesExhausted(Reason):
     """The output was invalid, or sent back, more often than is forgiven."""
 
 
-@frozen(kw_only=True)
 class Blocked(Reason):
     """A capability ended the run by `fail(reason)`."""
 
 
-@frozen(kw_only=True)
 class SinkFailed(Reason):
     """A log sink could not write."""
 
 
-@frozen(kw_only=True)
 class StoreFailed(Reason):
     """A message store could not read or write."""
 

@@ -1,8 +1,9 @@
 """Gatherers at work: all of a point at once, each bounded, each result frozen."""
 
-import asyncio
 import functools
 from collections.abc import Sequence
+
+from anyio import get_cancelled_exc_class
 
 from ..capabilities.call_state import CallState
 from ..capabilities.frozen import EMPTY, FreezeError, FrozenDict, Json, freeze
@@ -82,7 +83,7 @@ async def gather_facts(session: Session, effect: Gather) -> Gathered:
             found = await session.port.bounded(
                 functools.partial(job.link.call, job.record, outside), effect.timeout
             )
-        except asyncio.CancelledError as error:
+        except get_cancelled_exc_class() as error:
             if not is_stray(error):
                 raise
             stray = RuntimeError("something it waited for was cancelled")

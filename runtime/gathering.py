@@ -11,7 +11,7 @@ from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from .chains import active, inactive_links
 from .ledger import left
-from .phases import Effect, Gather, Gathered, GatherJob, Phase, Responded
+from .phases import Effect, Gather, Gathered, GatherJob, Phase
 from .work import Failure, Work
 
 # Call id ("" for a run point) -> key -> fact.
@@ -76,7 +76,7 @@ def book(work: Work, event: Gathered) -> Facts:
     return {call_id: FrozenDict(facts) for call_id, facts in by_call.items()}
 
 
-def charged(event: Gathered | Responded) -> dict[str, object]:
+def charged(event: Gathered) -> dict[str, object]:
     """Return the facts of what an effect is charged for."""
     return {"requests": event.charged, "usages": event.usages}
 

@@ -49,7 +49,13 @@ async def request_model(session: Session, effect: RequestModel) -> Responded:
     broken = account.broken or ring.broken
     run = ring.latches(run)
     return Responded(
-        session.port.now(), run, response, account.charged, tuple(account.usages), tuple(ring.entries), broken
+        session.port.now(),
+        run,
+        response,
+        account.charged,
+        tuple(account.responses),
+        tuple(ring.entries),
+        broken,
     )
 
 
@@ -68,7 +74,7 @@ async def _unwrapped(session: Session, effect: RequestModel, account: Account) -
         effect.run,
         response,
         account.charged,
-        tuple(account.usages),
+        tuple(account.responses),
         broken=account.broken or broken,
     )
 
@@ -204,7 +210,7 @@ class ModelRing(Ring):
 async def send(
     session: Session, run: RunState, request: ModelRequest, account: Account, timeout: float | None
 ) -> AssistantMessage:
-    """Send one request and book its usage.
+    """Send one request and keep what came back.
 
     Raises ModelError; RunError for what is no message, and for a reached limit, by which the run ends.
     """
@@ -231,5 +237,5 @@ async def send(
         )
         account.broken = account.broken or Broken(reason)
         raise run_error(reason)
-    account.usages.append(response.usage)
+    account.responses.append(response)
     return response

@@ -1,9 +1,9 @@
 """What all wrappers have in common: `call_next`, and the check of a record at both edges."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeAlias, TypeVar
 
+from anyio import get_cancelled_exc_class
 from attrs import evolve
 
 from ..capabilities.call_state import CallState
@@ -100,7 +100,7 @@ class Ring(Scribe):
         """Call a wrapper and return what it returned. Raises when what it began inward is not done by then."""
         try:
             after: object = await link.call(call_next, record)
-        except asyncio.CancelledError as error:
+        except get_cancelled_exc_class() as error:
             if is_stray(error):
                 raise RuntimeError("something it waited for was cancelled") from error
             raise

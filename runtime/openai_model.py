@@ -8,7 +8,6 @@ import inspect
 import math
 import time
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -163,6 +162,8 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     seconds = _number(said)
     if seconds is not None or said is None:
         return seconds
+    from email.utils import parsedate_to_datetime  # 8 ms that only the rarest of the three forms needs
+
     try:
         return max(0.0, parsedate_to_datetime(said).timestamp() - now)
     except (ValueError, OverflowError):

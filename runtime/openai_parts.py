@@ -5,7 +5,6 @@ Pure, and imports no openai. What the wire has no form for is an error that name
 
 import base64
 import binascii
-import mimetypes
 import re
 from collections.abc import Mapping
 
@@ -61,6 +60,8 @@ def write_part(part: Part) -> dict[str, object]:
         case FilePart():
             if part.data is None:
                 raise Unsendable("chat completions take a file as data, not by URL")
+            import mimetypes  # 2 ms that only a file needs
+
             # The wire wants a name beside the data, and a part has none.
             name = f"file{mimetypes.guess_extension(part.media_type) or ''}"
             file = {"filename": name, "file_data": _data_url(part.data, part.media_type)}

@@ -157,14 +157,15 @@ class Gathered(NamedTuple):
 class Responded(NamedTuple):
     """The request is through its wrappers: `response` is what came out, None where a wrapper stopped the run.
 
-    `run` carries what wrappers latched and chose.
+    `responses`: all that models sent, those that a wrapper retried or dropped among them; `charged` requests
+    were sent for them. `run` carries what wrappers latched and chose.
     """
 
     now: float
     run: RunState
     response: AssistantMessage | None
     charged: int
-    usages: tuple[Usage | None, ...] = ()
+    responses: tuple[AssistantMessage, ...] = ()
     entries: tuple[Entry, ...] = ()
     broken: Broken | None = None
 

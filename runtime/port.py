@@ -3,11 +3,10 @@
 A durable engine is another port: it performs the same leaves, one recorded step each.
 """
 
-import asyncio
 import inspect
 import random as random_module
+import sys
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -56,6 +55,8 @@ class Port(Protocol):
 
 
 def _uuid() -> str:
+    import uuid
+
     return uuid.uuid4().hex
 
 
@@ -104,6 +105,8 @@ class LocalPort:
         if limit is not None and limit < len(steps):
             await self._some(steps, limit)
         elif _on_asyncio():
+            import asyncio
+
             async with asyncio.TaskGroup() as tasks:
                 for step in steps:
                     tasks.create_task(step())
@@ -146,6 +149,8 @@ async def _bounded_on_asyncio(step: Callable[[], Awaitable[T]], timeout: float) 
 
     The same count of cancellations as in `asyncio.timeout` (3.11): a cancellation from elsewhere stays one.
     """
+    import asyncio
+
     task = asyncio.current_task()
     assert task is not None, "a port runs in a task"
     expired: list[bool] = []
@@ -168,13 +173,20 @@ async def _bounded_on_asyncio(step: Callable[[], Awaitable[T]], timeout: float) 
 
 def is_stray(error: BaseException) -> bool:
     """Tell whether a cancellation is that of something a leaf waited for, while nobody cancels the leaf itself."""
-    if not isinstance(error, asyncio.CancelledError) or not _on_asyncio():
+    if not _on_asyncio():
+        return False
+    import asyncio
+
+    if not isinstance(error, asyncio.CancelledError):
         return False
     task = asyncio.current_task()
     return task is not None and not task.cancelling()
 
 
 def _on_asyncio() -> bool:
+    asyncio = sys.modules.get("asyncio")  # where nobody has imported it, no loop of its can run
+    if asyncio is None:
+        return False
     try:
         asyncio.get_running_loop()
     except RuntimeError:

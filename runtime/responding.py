@@ -9,7 +9,7 @@ from . import admission
 from .chains import NO_FACTS, call_chain
 from .ending import blocked, check_failed, close, finish, withheld, withhold_reply
 from .errors import IncompleteResponse, InvalidResponse, OutputRetriesExhausted
-from .gathering import NONE, Facts, booked, charge, charged, gather_run
+from .gathering import NONE, Facts, booked, charge, gather_run
 from .phases import Effect, Onward, Phase, Responded
 from .work import Failure, Work
 
@@ -22,22 +22,13 @@ CUT_OFF = {
 
 def responded(work: Work, event: Responded) -> Effect | Onward:
     """Take in what came out of the model's wrappers."""
-    if event.entries:
-        work.entries.extend(event.entries)
     if event.response is not None and event.broken is None and event.run.failed is None:
         chain = work.setup.plan.chains["after_model_request"]
-        if not chain.links and not chain.gatherers and event.charged == 1 and len(event.usages) == 1:
+        if not chain.links and not chain.gatherers and event.charged == len(event.responses):
             return _unobserved(work, event, event.response)
-    work.run = charge(event.run, event.charged, event.usages, response=event.response)
-    if event.response is not None and event.broken is None:
-        facts: dict[str, object] = {"response": event.response}
-        if (
-            event.charged != 1 or len(event.usages) != 1
-        ):  # one request with its usage says the response itself
-            facts |= charged(event)
-        work.write("model_responded", actor="model", facts=facts)
-    elif event.charged:
-        work.write("note", facts=charged(event))
+    usages = [response.usage for response in event.responses]
+    work.run = charge(event.run, event.charged, usages, response=event.response)
+    _write_responses(work, event)
     if event.broken is not None:
         raise Failure(event.broken.reason, event.broken.cause)
     if event.response is None:
@@ -57,6 +48,21 @@ def responded(work: Work, event: Responded) -> Effect | Onward:
     return gathering or effective(work)
 
 
+def _write_responses(work: Work, event: Responded) -> None:
+    """Write down each response that a model sent, requests that were charged and brought none, and what wrappers did.
+
+    The last response is the one that goes on, unless a wrapper chose an earlier one or made up its own.
+    """
+    for sent in event.responses:
+        work.write("model_responded", actor="model", facts={"response": sent})
+    if event.charged != len(event.responses):
+        work.write("note", facts={"requests_without_response": event.charged - len(event.responses)})
+    for i, sent in enumerate(event.responses[:-1]):
+        if sent is event.response:
+            work.write("note", facts={"response_used": i})
+    work.entries.extend(event.entries)
+
+
 _ENTERED = copier(RunState, "requests", "usage", "response", "messages")
 _AT = copier(AssistantMessage, "at")
 
@@ -64,13 +70,18 @@ _AT = copier(AssistantMessage, "at")
 def _unobserved(work: Work, event: Responded, response: AssistantMessage) -> Effect | Onward:
     """Take in a response that no hook looks at: what `responded` and `effective` do, in one copy of the run."""
     work.run = run = event.run
-    work.write("model_responded", actor="model", facts={"response": response})
-    response = _identified(work, response)
+    _write_responses(work, event)
+    usages = [sent.usage for sent in event.responses]
+    try:
+        response = _identified(work, response)
+    except Failure:
+        work.run = charge(run, event.charged, usages, response=response)  # it was sent, used or not
+        raise
     if response.at is None:
         response = _AT(response, work.now)
     assert work.call_index is not None
     work.call_index.add(response, len(run.messages))
-    usage = booked(run.usage, event.usages)
+    usage = booked(run.usage, usages)
     work.run = _ENTERED(run, run.requests + event.charged, usage, response, (*run.messages, response))
     return _classify(work)
 

@@ -1,4 +1,4 @@
-"""The rules as text, Mermaid and JSON, generated from the tables that the runtime itself obeys.
+"""The rules as text, Markdown, Mermaid and JSON, generated from the tables that the runtime itself obeys.
 
 Nothing here is a rule of its own: owners, fields, hooks, phases and moves are read where they are decided.
 """
@@ -96,6 +96,45 @@ def rules_mermaid() -> str:
     return "\n".join(lines) + "\n"
 
 
+def rules_markdown() -> str:
+    """Return owners, hooks and phases as the Markdown that README and docs hold."""
+    parts = (
+        ("Owners: who may write a field", OWNERS_READ, owners_markdown()),
+        ("Hooks: when each is called", HOOKS_READ, hooks_markdown()),
+        ("Phases: what a run waits for", PHASES_READ, phases_markdown()),
+    )
+    return "\n".join(f"## {title}\n\n{read}\n\n{table}" for title, read, table in parts)
+
+
+def owners_markdown() -> str:
+    """Return the owners as a Markdown table, one row each; fields of a CallState stand as `call.name`."""
+    rows: list[tuple[str, ...]] = []
+    for owner, rule in RULES.items():
+        owned = [f"`{name}`" for name in fields_of(RunState, owner)]
+        owned += [f"`call.{name}`" for name in fields_of(CallState, owner)]
+        laws = "; ".join(f"{law} ({', '.join(hooks)})" for law, hooks in _laws(owner)) or "none"
+        rows.append((owner.name, rule.meaning, " ".join(owned), laws, f"**{rule.consequence}**"))
+    return markdown_table(("owner", "meaning", "fields", "legal writes", "any other write"), rows)
+
+
+def hooks_markdown() -> str:
+    """Return the hooks as a Markdown table, in the order of the grid."""
+    rows = [(f"`{hook.name}`", hook.kind, f"`{hook.record}`", hook.when) for hook in HOOKS.values()]
+    return markdown_table(("hook", "kind", "takes", "when"), rows)
+
+
+def phases_markdown() -> str:
+    """Return the phases as a Markdown table: one row for each phase and event."""
+    rows = [(phase, event, targets) for phase, event, targets in _phase_rows()]
+    return markdown_table(("phase", "event", "may lead to"), rows)
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; a bar inside a cell is escaped."""
+    lines = [[cell.replace("|", r"\|") for cell in line] for line in (head, ["---"] * len(head), *rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def fields_of(record: type, owner: Owner) -> list[str]:
     """Return the names of a record's fields that belong to an owner, in field order."""
     owned = owners(record)
@@ -108,6 +147,14 @@ def _names(phases: Iterable[Phase]) -> list[str]:
     return [phase.value for phase in Phase if phase in targets]
 
 
+def _laws(owner: Owner) -> list[tuple[str, list[str]]]:
+    """Return what is legal for an owner's fields, each with the hooks where it is."""
+    by_law: dict[str, list[str]] = {}
+    for hook, law in RULES[owner].allowed.items():
+        by_law.setdefault(law, []).append("any hook" if hook == ANY else hook)
+    return list(by_law.items())
+
+
 def _owner_rows() -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
     for owner, rule in RULES.items():
@@ -115,10 +162,7 @@ def _owner_rows() -> list[tuple[str, str, str]]:
         for record in RECORDS:
             owned = " ".join(fields_of(record, owner))
             rows += [("", record.__name__, owned)] if owned else []
-        by_law: dict[str, list[str]] = {}
-        for hook, law in rule.allowed.items():
-            by_law.setdefault(law, []).append("any hook" if hook == ANY else hook)
-        rows += [("", "legal", f"{law} ({', '.join(hooks)})") for law, hooks in by_law.items()]
+        rows += [("", "legal", f"{law} ({', '.join(hooks)})") for law, hooks in _laws(owner)]
         rows.append(("", rule.consequence, "any other write" if rule.allowed else "any write"))
     return rows
 

@@ -5,7 +5,7 @@ Mutable and local to one `driver.drive`; nothing of it is ever in a record.
 
 from collections.abc import Callable
 
-from ..capabilities.messages import Usage
+from ..capabilities.messages import AssistantMessage
 from ..capabilities.state import RunState
 from .errors import run_error
 from .ledger import exceeded
@@ -29,7 +29,7 @@ class Session:
 
 
 class Account:
-    """Requests under way: what may still be charged, what was, and the usage of what came back. A `Meter`.
+    """Requests under way: what may still be charged, what was, and what came back. A `Meter`.
 
     The share is fixed when the effect is handed out, so the result does not depend on who comes first.
     """
@@ -41,7 +41,7 @@ class Account:
         self._left = left
         self._limit = session.setup.limits.requests
         self.charged = 0
-        self.usages: list[Usage | None] = []
+        self.responses: list[AssistantMessage] = []
         self.broken: Broken | None = None
 
     def charge(self) -> None:

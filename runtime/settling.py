@@ -8,7 +8,7 @@ from ..capabilities.state import RunState
 from . import ledger
 from .admission import attached, detached
 from .chains import NO_FACTS, call_chain
-from .ending import blocked, finish
+from .ending import blocked, finish, write_refusal
 from .gathering import NONE, Facts, gather
 from .phases import Broken, CallResult, Effect, Executed, Onward, Phase, RunTools
 from .retries import FAILED, count_retries
@@ -20,6 +20,7 @@ NO_CHAIN = Chain("after_tool_execute")
 def execute(work: Work) -> Effect | Onward:
     """Hand the admitted calls to the port; with none, settle at once."""
     running: list[CallState] = []
+    work.announced = True
     for call in work.batch:
         _write_admission(work, call)
         if call.outcome is None:
@@ -49,12 +50,7 @@ def _write_admission(work: Work, call: CallState) -> None:
             facts["injected"] = call.injected
         work.write("call_admitted", call=call.asked.id, facts=facts)
         return
-    work.write(
-        "call_refused",
-        actor=call.outcome.by,
-        call=call.id,
-        facts={"tool": call.name, "status": call.outcome.status, "content": call.outcome.content},
-    )
+    write_refusal(work, call.asked, call.outcome)
 
 
 def executed(work: Work, event: Executed) -> Effect | Onward:
@@ -154,6 +150,7 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
             ToolMessage(call.asked.id, call.asked.name, outcome.content, status=outcome.status, at=work.now)
         )
     work.batch = ()
+    work.charged = work.announced = False
     if quiet and work.reason is None and work.run.stopped is None:
         work.results = tuple(results)
         return Onward.STEP

@@ -84,6 +84,7 @@ def read_snapshot(text: str, setup: Setup, *, allow_changed: frozenset[str]) -> 
         suspended_at=found.elapsed,
         prepared=found.run.tools,
         batch=found.batch,
+        charged=True,
         grants=frozenset(found.grants),
         approved=frozenset(found.approved),
         pending=found.pending,

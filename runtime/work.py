@@ -34,6 +34,7 @@ class MachineState(NamedTuple):
 
     `prepared`: the tools of the request under way. `batch`: its calls, without their run. `grants`: standing
     approvals. `approved`: digests of this batch that a person approved. `call_index` finds earlier call ids.
+    `charged`, `announced`: whether the batch is booked, and whether what became of its calls is on record.
     """
 
     setup: Setup
@@ -46,6 +47,8 @@ class MachineState(NamedTuple):
     grants: frozenset[str] = frozenset()
     approved: frozenset[str] = frozenset()
     judge_from: int = 0
+    charged: bool = False
+    announced: bool = False
     pending: tuple[ApprovalRequest, ...] = ()
     resumed: tuple[Decision, ...] = ()
     inactive: "frozenset[tuple[str, str]]" = frozenset()
@@ -106,6 +109,8 @@ class Work(Scribe):
             self.grants,
             self.approved,
             self.judge_from,
+            self.charged,
+            self.announced,
             self.pending,
             self.resumed,
             self.inactive,
@@ -129,6 +134,8 @@ class Work(Scribe):
             self.grants,
             self.approved,
             self.judge_from,
+            self.charged,
+            self.announced,
             self.pending,
             self.resumed,
             self.inactive,

@@ -1,8 +1,7 @@
 """A fold of a log, written without the runtime's own code: from the records alone to what the run came to.
 
-The runtime's rules that it knows: a response enters the history before its calls are admitted; a result after
-the hooks on it; calls left open at the end did not run, and are charged once all of a batch is shaped.
-Everything else must stand in the log.
+The runtime's rules that it knows: a response enters the history before its calls are admitted, a result after
+the hooks on it. Everything else must stand in the log.
 """
 
 from collections.abc import Iterable
@@ -23,9 +22,10 @@ class Folded:
         self.slots: dict[str, Any] = {}
         self.notes: list[str] = []
         self.status = "running"
-        self.steps = self.requests = self.tool_calls = self.uncharged = 0
+        self.steps = self.requests = self.tool_calls = 0
         self.tokens = 0
         self.response: dict[str, Any] | None = None
+        self.sent: list[dict[str, Any]] = []
         self.outcomes: dict[str, dict[str, Any]] = {}
         self.open: list[dict[str, Any]] = []
 
@@ -47,10 +47,17 @@ class Folded:
     def model_responded(self, record: AuditRecord) -> None:
         facts: Any = record.facts
         self.response = dict(facts["response"])
-        self.charge(facts.get("requests", 1), facts.get("usages", [facts["response"]["usage"]]))
+        self.sent.append(self.response)
+        self.charge(1, [facts["response"]["usage"]])
+
+    def model_requested(self, record: AuditRecord) -> None:
+        self.sent = []
 
     def note(self, record: AuditRecord) -> None:
         facts: Any = record.facts
+        self.requests += facts.get("requests_without_response", 0)
+        if "response_used" in facts:
+            self.response = self.sent[facts["response_used"]]
         if "requests" in facts:
             self.charge(facts["requests"], facts["usages"])
         if "renamed_calls" in facts and self.response is not None:
@@ -70,20 +77,15 @@ class Folded:
         if self.response is not None:
             self.messages.append(self.response)
             self.open = list(self.response["tool_calls"])
-            self.uncharged = len(self.open)
             self.response = None
 
-    def charge_batch(self) -> None:
-        """Charge the calls of a batch: they got past before_tool_execute."""
-        self.enter()
-        self.tool_calls += self.uncharged
-        self.uncharged = 0
-
     def call_admitted(self, record: AuditRecord) -> None:
-        self.charge_batch()
+        self.enter()
+        self.tool_calls += 1
 
     def call_refused(self, record: AuditRecord) -> None:
-        self.charge_batch()
+        self.enter()
+        self.tool_calls += record.facts.get("charged") is not False
         self.outcomes[str(record.call)] = dict(record.facts)
 
     def tool_settled(self, record: AuditRecord) -> None:
@@ -93,10 +95,8 @@ class Folded:
 
     def transition(self, record: AuditRecord) -> None:
         changes: Any = record.changes
-        if record.hook == "before_tool_execute":
+        if record.hook in {"before_tool_execute", "admit_tool_execute"}:
             self.enter()
-        if record.hook == "admit_tool_execute":
-            self.charge_batch()
         for name, change in changes.items():
             field = name.removeprefix("run.")
             if name == "outcome":
@@ -110,7 +110,7 @@ class Folded:
             elif field == "slots":
                 self.slots |= change["set"]
             elif field == "response":
-                self.response = None if record.hook == "wrap_model_request" else dict(change["to"])
+                self.response = dict(change["to"])
             elif field in self.fields:
                 self.fields[field] = change["to"]
 
@@ -120,8 +120,7 @@ class Folded:
         """Let the results of the open calls into the history."""
         self.enter()
         for call in self.open:
-            found = self.outcomes.get(call["id"], {"status": "not_executed"})
-            self.messages.append({"call_id": call["id"], **found})
+            self.messages.append({"call_id": call["id"], **self.outcomes[call["id"]]})
         self.open = []
 
     def run_ended(self, record: AuditRecord) -> None:

@@ -241,9 +241,10 @@ async def test_c17_a_call_that_a_wrapper_makes_up_names_its_origin(after_error: 
     response = result.messages[1]
     assert isinstance(response, AssistantMessage)
     assert ["fallback"] == [asked.origin for asked in response.tool_calls]
-    (responded, _) = records(result.log, "model_responded")
-    written: Any = responded.facts["response"]
-    assert ["fallback"] == [asked["origin"] for asked in written["tool_calls"]]
+    (made_up_record,) = [r for r in records(result.log, "transition") if r.actor == "fallback"]
+    written: Any = made_up_record.changes["response"]
+    assert ["fallback"] == [asked["origin"] for asked in written["to"]["tool_calls"]]
+    assert 1 == len(records(result.log, "model_responded")), "only what a model sent"
     assert ([("pay", 1)], 1 + after_error) == (bodies.ran, result.requests)
 
 

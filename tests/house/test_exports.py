@@ -14,7 +14,7 @@ def brought_in(source: str) -> Iterator[str]:
     """Yield the names that an `__init__` defines or imports from its own modules, lazy ones included."""
     for node in ast.walk(ast.parse(source)):
         match node:
-            case ast.ImportFrom(module=str(), level=1 | 2, names=names):
+            case ast.ImportFrom(level=1 | 2, names=names):  # `from . import machine` too
                 yield from (alias.asname or alias.name for alias in names)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name

@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Sequence
 
 import pytest
+from attrs import evolve
 
 from capfold.capabilities import (
     AssistantMessage,
@@ -49,7 +50,7 @@ def answer(effect: Effect, *calls: object, text: str = "") -> Responded:
     """Return the event of a model that answered a request."""
     assert isinstance(effect, RequestModel)
     message = AssistantMessage(text, tool_calls=calls, usage=FREE)  # type: ignore[arg-type]  # calls, as given
-    return Responded(101.0, effect.run, message, 1, (FREE,))
+    return Responded(101.0, effect.run, message, 1, (evolve(message, usage=FREE),))
 
 
 def ran(effect: Effect) -> Executed:

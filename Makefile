@@ -11,12 +11,13 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 EDITABLE := --config-settings editable_mode=strict --editable
 MODULES := $(sort $(shell find capabilities runtime -name '*.py' -o -name py.typed))
 
-.PHONY: help demo test lint bench clean aimock FORCE
+.PHONY: help demo test lint docs bench clean aimock FORCE
 
 help:
 	@echo 'make demo   run the demo                      ARGS="--no" is handed to it'
 	@echo 'make test   run the tests on asyncio and trio ARGS="-k name" is handed to pytest'
 	@echo 'make lint   format, lint, types, imports'
+	@echo 'make docs   write the generated tables of README and docs anew'
 	@echo 'make bench  measure against peers             ARGS="--quick" is handed to the benchmark'
 	@echo 'make clean  remove all that these have made'
 
@@ -32,6 +33,9 @@ lint: .venv/.dev
 	.venv/bin/mypy
 	.venv/bin/mypy --strict tests benchmarks
 	.venv/bin/lint-imports
+
+docs: .venv/.dev
+	.venv/bin/python -m tests.docs.generated
 
 bench: .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/run.py $(ARGS)

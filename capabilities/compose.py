@@ -71,13 +71,18 @@ class Plan:
     unknown: ToolPlan
     # One instance of each capability class may stand in the agent's list and on tools: `members` has each key once.
     agent: tuple[Leaf, ...] = field(default=())
-    # Whether any tool has hooks that judge or observe: a batch without them is not walked for them.
+    # Whether any tool has hooks that judge, observe, wrap: a batch without them is not walked for them.
     judges: bool = field(init=False)
     observes: bool = field(init=False)
+    wraps: bool = field(init=False)
 
     @judges.default
     def _judges(self) -> bool:
         return any(plan.admit for plan in (*self.tools.values(), self.unknown))
+
+    @wraps.default
+    def _wraps(self) -> bool:
+        return any(plan.wrappers.links for plan in (*self.tools.values(), self.unknown))
 
     @observes.default
     def _observes(self) -> bool:

@@ -1,7 +1,9 @@
 """The runtime: what makes a capability list so, and writes down what it did.
 
-Importing it loads neither openai nor hypothesis; adapters import what they need when they are used.
+Importing it loads neither openai nor hypothesis; the adapter of OpenAI is loaded when its name is first used.
 """
+
+from typing import TYPE_CHECKING
 
 from . import machine
 from .agent import Agent
@@ -42,14 +44,16 @@ from .errors import (
 from .limits import Limits
 from .log import Log, Verified, read_log, verify
 from .models import Meter, Model, ModelError, ModelProfile, ModelRequest, forbid_model_requests
-from .openai_messages import messages_from_openai, messages_to_openai
-from .openai_model import OpenAIModel
 from .permissions import Permissions
 from .port import LocalPort, Port
 from .result import RunResult
 from .scripted_model import Chunks, FunctionModel, ScriptedModel
 from .sinks import JsonLines, Sink
 from .transitions import Transition
+
+if TYPE_CHECKING:
+    from .openai_messages import messages_from_openai, messages_to_openai
+    from .openai_model import OpenAIModel
 
 __all__ = [
     "Agent",
@@ -117,3 +121,23 @@ __all__ = [
     "read_log",
     "verify",
 ]
+
+# Seven modules, 10 ms: for those who use them.
+_LATE = {
+    "OpenAIModel": "openai_model",
+    "messages_from_openai": "openai_messages",
+    "messages_to_openai": "openai_messages",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load an adapter by the first use of its name."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415  # as late as what it imports
+
+    return getattr(import_module(f".{_LATE[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

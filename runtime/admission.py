@@ -32,14 +32,18 @@ _OPEN = copier(CallState, "asked", "tool", "index", "retry", "max_retries", "arg
 NOT_AVAILABLE = "not available"
 
 
+_WITH_RUN = copier(CallState, "run")
+_TO_JUDGE = copier(CallState, "run", "earlier")
+
+
 def detached(call: CallState) -> CallState:
     """Return the call without its run: a batch would otherwise keep every state it passed through."""
-    return replace(call, run=IDLE)
+    return _WITH_RUN(call, IDLE)
 
 
 def attached(work: Work, call: CallState) -> CallState:
     """Return the call with the present run."""
-    return replace(call, run=work.run)
+    return _WITH_RUN(call, work.run)
 
 
 def shape(work: Work, calls: tuple[ToolCall, ...]) -> Effect | Onward:
@@ -107,14 +111,14 @@ def said(problems: tuple[Problem, ...]) -> str:
 def _shaped(work: Work, call: CallState) -> CallState:
     """Run the before_tool_execute hooks of one call: repairs while there are problems, the others on valid ones."""
     plan = work.setup.plan.tool(call.name)
-    if call.problems and plan.repairs:
-        call = detached(_before_chain(work, plan.repairs, attached(work, call), must_be_valid=False))
+    if call.problems and plan.repairs.links:
+        call = _before_chain(work, plan.repairs, call, must_be_valid=False)
         if work.run.stopped is not None:
             return call
     if call.problems:
         return replace(call, outcome=_invalid(call))
-    if plan.before:
-        call = detached(_before_chain(work, plan.before, attached(work, call), must_be_valid=True))
+    if plan.before.links:
+        call = _before_chain(work, plan.before, call, must_be_valid=True)
     return call
 
 
@@ -125,14 +129,16 @@ def _invalid(call: CallState) -> Outcome:
     return Outcome("validation_error", content, by="runtime")
 
 
-def _before_chain(work: Work, chain: Chain, call: CallState, *, must_be_valid: bool) -> CallState:
+def _before_chain(work: Work, chain: Chain, shaped: CallState, *, must_be_valid: bool) -> CallState:
     """Call the links one by one, validating after each. Raises `Failure` for one that makes arguments invalid."""
 
     def problem(arguments: FrozenDict[Json]) -> str | None:
         return said(validate_all(work, call.tool, arguments)) or None
 
-    inactive = inactive_links(chain, call)
-    for link in active(chain.links, inactive, call.id):
+    start = call = attached(work, shaped)
+    for link in (
+        active(chain.links, inactive_links(chain, call), call.id) if chain.conditional else chain.links
+    ):
         given = call
         after = call_link(link, given)
         if after is given:
@@ -144,9 +150,9 @@ def _before_chain(work: Work, chain: Chain, call: CallState, *, must_be_valid: b
         if not must_be_valid and call.arguments is not given.arguments:
             call = replace(call, problems=validate_all(work, call.tool, call.arguments))
         if work.run.stopped is not None:
-            return call
+            break
         check_failed(work)
-    return call
+    return shaped if call is start else detached(call)
 
 
 def gather_admit(work: Work) -> Effect | None:
@@ -190,8 +196,7 @@ def stopping_index(work: Work) -> int | None:
 
 def judge(work: Work, facts: Facts = NONE) -> None:
     """Judge the batch in call order; afterwards each call has an outcome, an open approval, or will run."""
-    setup = work.setup
-    if not setup.plan.judges and setup.permissions.allow_all and work.run.stopped is None:
+    if work.setup.unjudged and work.run.stopped is None:
         return
     batch = list(work.batch)
     earlier: list[CallState] = [call for call in batch[: work.judge_from] if call.will_run]
@@ -209,8 +214,9 @@ def judge(work: Work, facts: Facts = NONE) -> None:
             continue
         chain = work.setup.plan.tool(call.name).admit
         if chain.links:
-            full = replace(call, run=work.run, earlier=tuple(earlier))
-            call = detached(replace(call_chain(work, chain, full, facts.get(call.id, NO_FACTS)), earlier=()))
+            full = _TO_JUDGE(call, work.run, tuple(earlier))
+            done = call_chain(work, chain, full, facts.get(call.id, NO_FACTS))
+            call = call if done is full else _TO_JUDGE(done, IDLE, ())
             check_failed(work)
             if work.run.stopped is not None:
                 stopping = i

@@ -9,7 +9,7 @@ from attrs import evolve
 from typing_extensions import TypeVar
 
 from ..capabilities.capability import AnyCapability, state_type
-from ..capabilities.compose import compose
+from ..capabilities.compose import Plan, compose
 from ..capabilities.frozen import EMPTY, FrozenDict, Json, freeze_mapping
 from ..capabilities.messages import Content, Message
 from ..capabilities.scopes import capability_list
@@ -161,7 +161,7 @@ class Agent(Generic[Out]):
         """
         setup = self._setup_of(model, settings, limits, tools)
         found = self._deps if deps is None else deps
-        check_deps(setup, found, context)
+        check_needs(setup, found, context)
         now = self._port.now()
         moved = machine.start(
             setup,
@@ -232,7 +232,7 @@ class Agent(Generic[Out]):
             state, log = found, Log.resume(*suspended.log.tails)
         setup = state.setup
         deps = self._deps if deps is None else deps
-        check_deps(setup, deps, state.run.context)
+        check_needs(setup, deps, state.run.context)
         asked = approver if approver is not None else self._approver
         if not decisions and asked is not None:
             given = tuple(await self._port.ask(asked, state.pending, None))
@@ -306,6 +306,8 @@ def with_tools(setup: Setup, capabilities: tuple[AnyCapability, ...], tools: Seq
         inventory=tuple(item.tool for item in placed),
         by_name=FrozenDict({item.tool.name: item.tool for item in placed}),
         tool_names=tuple(item.tool.name for item in placed),
+        needs=needs_of(plan, placed),
+        tool_digests=FrozenDict({item.tool.name: item.tool.digest for item in placed}),
         instructions="\n\n".join(texts),
         prints=FrozenDict({key: member.describe().digest for key, member in plan.members.items()}),
         rich=FrozenDict(rich_checks(placed)),
@@ -337,22 +339,30 @@ def check_options(limits: object, approver: object) -> None:
         raise TypeError(f"an approver is a function of the requests, not {type(approver).__name__}")
 
 
-def check_deps(setup: Setup, deps: object, context: Mapping[str, object]) -> None:
-    """Raise ValueError when something that capabilities or tools need is in neither deps nor context."""
-    for member in setup.plan.members.values():
-        for key in sorted(member.needs_deps()):
-            if not has_dep(deps, key):
-                raise ValueError(f"{member.key} needs {key!r} in deps; give run(..., deps={{{key!r}: ...}})")
-    for tool in setup.inventory:
-        if tool.function is None or isinstance(tool.function, SchemaFunction):
+def needs_of(plan: Plan, placed: Sequence[Placed]) -> tuple[tuple[str, str, str], ...]:
+    """Return what capabilities and tools need to be there when a run starts: (who, where, key)."""
+    found = [
+        (member.key, "deps", key) for member in plan.members.values() for key in sorted(member.needs_deps())
+    ]
+    for item in placed:
+        function = item.tool.function
+        if function is None or isinstance(function, SchemaFunction):
             continue
-        for parameter in signature_of(tool.function).parameters:
-            if parameter.source == "deps" and parameter.required and not has_dep(deps, parameter.key):
-                raise ValueError(f"tool {tool.name!r} needs {parameter.key!r} in deps")
-            if parameter.source == "context" and parameter.required and parameter.key not in context:
-                raise ValueError(
-                    f"tool {tool.name!r} needs {parameter.key!r} in context, and has no default for it"
-                )
+        found += [
+            (f"tool {item.tool.name!r}", parameter.source, parameter.key)
+            for parameter in signature_of(function).parameters
+            if parameter.required and parameter.source in {"deps", "context"}
+        ]
+    return tuple(found)
+
+
+def check_needs(setup: Setup, deps: object, context: Mapping[str, object]) -> None:
+    """Raise ValueError when something that capabilities or tools need is not there."""
+    for who, where, key in setup.needs:
+        if where == "deps" and not has_dep(deps, key):
+            raise ValueError(f"{who} needs {key!r} in deps; give run(..., deps={{{key!r}: ...}})")
+        if where == "context" and key not in context:
+            raise ValueError(f"{who} needs {key!r} in context, and has no default for it")
 
 
 def has_dep(deps: object, key: str) -> bool:

@@ -31,6 +31,8 @@ def judged(work: Work, facts: Facts = NONE) -> Effect | Onward:
     if not work.charged:  # once, however often an edit has the batch judged again
         work.charged = True
         work.run = _CHARGED(work.run, work.run.tool_calls + len(work.batch))
+    if work.setup.unjudged:  # nobody could have asked for an approval
+        return execute(work)
     requests = tuple(request_for(work, call) for call in work.batch if needs_person(work, call))
     if requests:
         work.pending = requests

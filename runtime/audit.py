@@ -14,9 +14,9 @@ from ..capabilities.frozen import EMPTY, FreezeError, FrozenDict, FrozenList, Js
 from ..capabilities.messages import MESSAGES, Message
 from ..capabilities.tools import Tool
 from ..capabilities.views import Projection
-from .codec import to_json
 from .entries import OUTSIDE_DIGEST, Added, Entry, EntryKind, FromTo, Items, Projected
 from .errors import CodecError
+from .late_codec import json_writer
 from .reprs import bounded_repr
 
 V = TypeVar("V")
@@ -146,7 +146,7 @@ def portable(value: object) -> Json:
         return _change(value, portable)
     if isinstance(value, Projection):
         return _projection(value, ())
-    return to_json(value)
+    return json_writer()(value)
 
 
 def _key(key: object) -> str:
@@ -157,7 +157,7 @@ def _key(key: object) -> str:
 
 def _message(message: Message) -> Json:
     # The record's own `at` is the clock reading; one inside the body would make equal runs differ.
-    written = to_json(message)
+    written = json_writer()(message)
     assert isinstance(written, FrozenDict)
     return FrozenDict({name: value for name, value in written.items() if name != "at"})
 

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final
 
-from cattrs import Converter, transform_error
-
 from ..capabilities.frozen import Json, thaw
 from ..capabilities.json_schema import Kind, compile_schema, container, is_plain, members, schema_of, unwrap
 from .integers import with_integers
+from .late_codec import Structurer
 
 Hook = Callable[[Any], object]  # Any: a hook takes JSON of the shape its schema fixed
 _MAX_MESSAGE: Final = 300
@@ -46,7 +45,7 @@ def prepare(hook: Hook | None, schema: object, root: Mapping[str, object]) -> Ho
     return prepared
 
 
-def checked_hook(annotation: object, converter: Converter) -> Hook:
+def checked_hook(annotation: object, converter: Structurer) -> Hook:
     """Bind a value that no schema has judged yet: context of the caller, or injected by a hook."""
     schema = schema_of(annotation)
     validator = compile_schema(schema)
@@ -60,7 +59,7 @@ def checked_hook(annotation: object, converter: Converter) -> Hook:
     return checked
 
 
-def bind(annotation: object, converter: Converter) -> Hook | None:
+def bind(annotation: object, converter: Structurer) -> Hook | None:
     """Return what makes the Python value of a plain JSON one, or None where they are the same."""
     if is_plain(annotation):
         return None
@@ -75,7 +74,7 @@ def bind(annotation: object, converter: Converter) -> Hook | None:
     return _leaf(own if own is not None else _converter_hook(bare, converter))
 
 
-def _converter_hook(kind: Any, converter: Converter) -> Hook:  # Any: cattrs takes types and annotations
+def _converter_hook(kind: Any, converter: Structurer) -> Hook:  # Any: cattrs takes types and annotations
     hook = converter.get_structure_hook(kind)
     return lambda value: hook(value, kind)
 
@@ -90,7 +89,7 @@ def _leaf(hook: Hook) -> Hook:
     return leaf
 
 
-def _bind_union(union: tuple[object, ...], converter: Converter) -> Hook:
+def _bind_union(union: tuple[object, ...], converter: Structurer) -> Hook:
     """The first member whose schema the value fits and that can be structured."""
     choices = [
         (compile_schema(schema_of(member)), bind(member, converter))
@@ -115,7 +114,7 @@ def _bind_union(union: tuple[object, ...], converter: Converter) -> Hook:
     return choose
 
 
-def _bind_container(kind: Kind, arguments: tuple[object, ...], converter: Converter) -> Hook:
+def _bind_container(kind: Kind, arguments: tuple[object, ...], converter: Structurer) -> Hook:
     build: Hook = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "dict": dict}[kind]
     if kind == "dict":
         member = bind(arguments[1], converter)
@@ -154,6 +153,8 @@ def _reasons(error: Exception) -> list[tuple[str, str]]:
             for one in details()
         ]
     if isinstance(error, ExceptionGroup):
+        from cattrs import transform_error  # noqa: PLC0415  # who raises one has loaded it
+
         parts = [text.rpartition(" @ ") for text in transform_error(error, path="", format_exception=_say)]
         return [(path, _short(text)) for text, _, path in parts]
     return [("", _short(_say(error, None)))]

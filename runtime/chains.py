@@ -94,7 +94,8 @@ def call_chain(work: Work, chain: Chain, record: R, facts: Mapping[str, object] 
     `work.run` follows after every link, so that a failure leaves the last accepted state. Raises `Failure`.
     """
     call_id = record.id if isinstance(record, CallState) else None
-    for link in active(chain.links, work.inactive, call_id or ""):
+    audit_all = work.setup.audit_all
+    for link in active(chain.links, work.inactive, call_id or "") if work.inactive else chain.links:
         given = record
         if facts:
             own = FrozenDict({link.key: facts[link.key]}) if link.key in facts else NO_FACTS
@@ -103,7 +104,7 @@ def call_chain(work: Work, chain: Chain, record: R, facts: Mapping[str, object] 
         if after is not given:
             record = accept(work, given, after, link, call_id)
             work.run = run_of(record)
-        elif work.setup.audit_all:
+        elif audit_all:
             work.write("transition", actor=link.key, call=call_id, index=link.index, hook=link.hook)
     if facts and record.facts:
         record = replace(record, facts=NO_FACTS)
@@ -117,7 +118,7 @@ def call_link(link: Link, record: R) -> R:
         after = link.call(record)
     except Exception as error:
         raise Failure(hook_failed(link, record, error), error) from error
-    if type(after) is not type(record):
+    if after is not record and type(after) is not type(record):
         raise Failure(invalid_return(link, record, after))
     return after
 

@@ -14,6 +14,7 @@ from .ledger import left
 from .phases import Effect, Gather, Gathered, GatherJob, Phase
 from .work import Failure, Work
 
+UNKNOWN = Usage()
 # Call id ("" for a run point) -> key -> fact.
 Facts: TypeAlias = Mapping[str, FrozenDict[object]]
 NONE: Facts = {}
@@ -91,5 +92,5 @@ def charge(run: RunState, requests: int, usages: Sequence[Usage | None], **chang
 def booked(usage: Usage, usages: Sequence[Usage | None]) -> Usage:
     """Return the sum; a response without usage makes it unknown."""
     for item in usages:
-        usage = usage + (item if item is not None else Usage())
+        usage += item if item is not None else UNKNOWN
     return usage

@@ -21,8 +21,8 @@ from ..capabilities.state import RunState
 from ..capabilities.tools import SchemaFunction, Tool, is_idempotent
 from ..capabilities.verdict import Failure, Outcome
 from .arguments import inject, structure
-from .codec import input_converter, to_json
 from .errors import CodecError
+from .late_codec import input_converter, json_writer
 from .port import is_stray
 
 MAX_MESSAGE = 500
@@ -143,7 +143,9 @@ def as_result(value: object) -> Content:
         raise NotPortable("it is a coroutine: the tool forgot to await it")
     dump = getattr(type(value), "model_dump", None)
     try:
-        return json.dumps(dump(value, mode="json") if callable(dump) else to_json(value), ensure_ascii=False)
+        return json.dumps(
+            dump(value, mode="json") if callable(dump) else json_writer()(value), ensure_ascii=False
+        )
     except CodecError as error:
         raise NotPortable(f"{error}") from None
     except (TypeError, ValueError, RecursionError) as error:

@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from anyio import move_on_after
 from attrs import field, frozen
@@ -83,7 +82,7 @@ class OpenAIModel:
         if self.timeout is not None and (type(self.timeout) not in (int, float) or not self.timeout > 0):
             raise ValueError(f"timeout must be a positive number of seconds or None, not {self.timeout!r}")
         check_settings(self.settings)
-        if self.base_url is not None and urlsplit(self.base_url).scheme not in ("http", "https"):
+        if self.base_url is not None and not self.base_url.lower().startswith(("http://", "https://")):
             raise ValueError(f"base_url must begin with http:// or https://, not be {self.base_url!r}")
         if self.client is None:
             check_key(self.base_url)

@@ -10,7 +10,7 @@ from ..capabilities.json_schema import schema_of
 from ..capabilities.state import OutputSpec
 from .arguments import decode, validate
 from .binding import Misfit, bind, prepare
-from .codec import input_converter
+from .late_codec import input_converter
 
 
 @frozen(eq=False)

@@ -64,6 +64,7 @@ def _write_responses(work: Work, event: Responded) -> None:
 
 
 _ENTERED = copier(RunState, "requests", "usage", "response", "messages")
+_ANSWERED = copier(RunState, "response", "messages")
 _AT = copier(AssistantMessage, "at")
 
 
@@ -153,7 +154,7 @@ def _enter(work: Work) -> None:
         response = _AT(response, work.now)
     assert work.call_index is not None
     work.call_index.add(response, len(work.run.messages))
-    work.run = replace(work.run, response=response, messages=(*work.run.messages, response))
+    work.run = _ANSWERED(work.run, response, (*work.run.messages, response))
 
 
 def enter_unseen(work: Work) -> None:

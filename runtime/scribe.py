@@ -1,6 +1,5 @@
 """The scribe: whoever makes entries, inside the machine or at the edges of a wrapper."""
 
-import logging
 from collections.abc import Mapping
 
 from ..capabilities.state import RunState
@@ -10,7 +9,6 @@ from .transitions import Transition
 
 # What a named tuple's own constructor calls; six entries a step are worth the shortcut (0.2 us each).
 _new = tuple.__new__
-LOGGER = logging.getLogger("capfold")
 
 
 class Scribe:
@@ -69,7 +67,11 @@ class Scribe:
             rejected=transition.rejected,
         )
         for name in transition.restored:
-            LOGGER.warning("%s.%s wrote %s: restored", transition.key, transition.hook, name)
+            import logging  # noqa: PLC0415  # 5 ms that only a restored field needs
+
+            logging.getLogger("capfold").warning(
+                "%s.%s wrote %s: restored", transition.key, transition.hook, name
+            )
         return transition_problem(transition, self.run.run_step, call_id, strict=self.strict)
 
 

@@ -2,8 +2,9 @@
 
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Chain
+from ..capabilities.frozen import FrozenDict
 from ..capabilities.messages import Message, ToolMessage
-from ..capabilities.records import replace
+from ..capabilities.records import copier, replace
 from ..capabilities.state import RunState
 from . import ledger
 from .admission import attached, detached
@@ -13,8 +14,6 @@ from .gathering import NONE, Facts, gather
 from .phases import Broken, CallResult, Effect, Executed, Onward, Phase, RunTools
 from .retries import FAILED, count_retries
 from .work import Failure, Work
-
-NO_CHAIN = Chain("after_tool_execute")
 
 
 def execute(work: Work) -> Effect | Onward:
@@ -28,7 +27,7 @@ def execute(work: Work) -> Effect | Onward:
     if not running:
         return confirmed(work, None)
     plan, limits = work.setup.plan, work.setup.limits
-    takers = [bool(plan.tool(call.asked.name).wrappers.links) for call in running]
+    takers = [plan.wraps and bool(plan.tool(call.asked.name).wrappers.links) for call in running]
     shares = ledger.shares(ledger.left(limits.tool_calls, work.run.tool_calls), takers)
     for call in running:
         work.write("tool_started", call=call.asked.id, facts={"tool": call.tool.name})
@@ -128,21 +127,16 @@ def confirmed(work: Work, broken: Broken | None) -> Effect | Onward:
 def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
     """Run the after hooks in call order, one result message each; then count retries and go on."""
     results: list[Message] = []
-    batch, plan = work.batch, work.setup.plan
+    batch, plan = list(work.batch), work.setup.plan
     if work.run.failed is not None:
         raise Failure(blocked(work))
     quiet = not work.run.tool_retries  # nothing failed so far, so that there may be nothing to count
     for i, call in enumerate(batch):
-        chain = plan.tool(call.asked.name).after if plan.observes else NO_CHAIN
-        if chain.links:
-            if results:  # the hook sees the results of the calls before this one
-                work.run = replace(work.run, messages=work.run.messages + tuple(results))
-                results = []
-            observed = call_chain(work, chain, attached(work, call), facts.get(call.id, NO_FACTS))
-            batch = (*batch[:i], detached(observed), *batch[i + 1 :])
-            work.batch = batch
-            if work.run.failed is not None:
-                raise Failure(blocked(work))
+        if plan.observes:
+            chain = plan.tool(call.asked.name).after
+            if chain.links:
+                _enter(work, results)  # the hook sees the results of the calls before this one
+                batch[i] = _observe(work, chain, i, facts.get(call.asked.id, NO_FACTS))
         outcome = batch[i].outcome
         assert outcome is not None
         quiet = quiet and outcome.status not in FAILED
@@ -154,8 +148,7 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
     if quiet and work.reason is None and work.run.stopped is None:
         work.results = tuple(results)
         return Onward.STEP
-    if results:
-        work.run = replace(work.run, messages=work.run.messages + tuple(results))
+    _enter(work, results)
     if work.reason is not None:
         reason, cause = work.reason, work.cause
         work.reason = work.cause = None
@@ -164,3 +157,26 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
         return finish(work, "stopped")
     count_retries(work, batch)
     return Onward.STEP
+
+
+_APPENDED = copier(RunState, "messages")
+
+
+def _enter(work: Work, results: list[Message]) -> None:
+    """Move results into the history."""
+    if results:
+        work.run = _APPENDED(work.run, work.run.messages + tuple(results))
+        results.clear()
+
+
+def _observe(work: Work, chain: Chain, i: int, facts: FrozenDict[object]) -> CallState:
+    """Run the after hooks of a call; the batch follows, so that a failure of a later one keeps what was done."""
+    call = work.batch[i]
+    full = attached(work, call)
+    done = call_chain(work, chain, full, facts)
+    if done is not full:
+        call = detached(done)
+        work.batch = (*work.batch[:i], call, *work.batch[i + 1 :])
+    if work.run.failed is not None:
+        raise Failure(blocked(work))
+    return call

@@ -40,9 +40,17 @@ class Setup:
     prints: Mapping[str, str] = field(factory=dict)
     # What the gate and the request would else work out at every step.
     tool_names: tuple[str, ...] = ()
+    tool_digests: Mapping[str, str] = field(factory=dict)
     token_limits: tuple[str, ...] = field(init=False)
+    unjudged: bool = field(init=False)
+    # (who needs it, "deps" or "context", key): what a run must be started with.
+    needs: tuple[tuple[str, str, str], ...] = ()
     # Finds what is wrong with arguments beyond their schema (a date that is none), per tool with rich parameters.
     rich: Mapping[str, Callable[[FrozenDict[Json]], tuple[Problem, ...]]] = field(factory=dict)
+
+    @unjudged.default
+    def _unjudged(self) -> bool:
+        return not self.plan.judges and self.permissions.allow_all
 
     @token_limits.default
     def _token_limits(self) -> tuple[str, ...]:

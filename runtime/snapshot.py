@@ -1,5 +1,7 @@
 """Snapshots: a suspended run as JSON, and how it is attached again to the agent it belongs to."""
 
+from typing import TYPE_CHECKING
+
 from attrs import evolve, frozen
 
 from ..capabilities.call_state import CallState
@@ -7,13 +9,15 @@ from ..capabilities.capability import state_type
 from ..capabilities.frozen import FrozenDict, Json
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
-from .codec import Codec, envelope, make_converter, open_envelope
 from .decisions import ApprovalRequest
 from .limits import Limits
 from .log import Log, Tail
 from .phases import Phase
 from .setup import Setup
 from .work import CallIndex, MachineState
+
+if TYPE_CHECKING:
+    from .codec import Codec
 
 KIND = "suspended run"
 
@@ -45,6 +49,8 @@ def write_snapshot(state: MachineState, log: Log) -> str:
     A model that a capability selected for the step under way is written as the agent's own: it has answered
     already, and the next step selects anew. Raises CodecError for a slot value that the codec cannot carry.
     """
+    from .codec import envelope  # noqa: PLC0415  # late_codec says why
+
     setup = state.setup
     snapshot = Snapshot(
         agent=setup.name,
@@ -69,6 +75,8 @@ def read_snapshot(text: str, setup: Setup, *, allow_changed: frozenset[str]) -> 
     Raises CodecError for a text that is no snapshot, is of another schema version, or names tools that the
     agent does not have; ValueError when it belongs to another agent, or the capability list changed.
     """
+    from .codec import open_envelope  # noqa: PLC0415  # late_codec says why
+
     found = open_envelope(text, KIND, Snapshot, converter=_converter(setup))
     if found.agent != setup.name or found.model != setup.model.name:
         raise ValueError(
@@ -118,7 +126,9 @@ class _SlotTypes(dict[str, object]):
         return Json
 
 
-def _converter(setup: Setup) -> Codec:
+def _converter(setup: Setup) -> "Codec":
+    from .codec import make_converter  # noqa: PLC0415  # late_codec says why
+
     return make_converter(
         tools=setup.by_name,
         slot_types=_SlotTypes(

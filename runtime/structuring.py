@@ -8,7 +8,6 @@ from copy import deepcopy
 from typing import Final, TypeVar
 
 from attrs import frozen
-from cattrs import Converter
 
 from ..capabilities.frozen import FrozenDict, Json, thaw
 from ..capabilities.injected import InjectionError, ToolContext
@@ -16,6 +15,7 @@ from ..capabilities.json_schema import unwrap
 from ..capabilities.signatures import Parameter, Signature
 from ..capabilities.verdict import Problem
 from .binding import Hook, Misfit, bind, checked_hook, integer, prepare
+from .late_codec import Structurer
 
 H = TypeVar("H", bound=Hook | None)
 
@@ -23,7 +23,7 @@ H = TypeVar("H", bound=Hook | None)
 @frozen(eq=False)
 class _Plan:
     signature: Signature
-    converter: Converter
+    converter: Structurer
     hooks: Mapping[str, Hook | None]  # per argument; None: a scalar that passes as it is
     rich: Mapping[str, Hook]  # those of the hooks that can fail
     fresh: Mapping[str, object]  # mutable defaults of Python, which calls must not share
@@ -36,7 +36,9 @@ _PLANS: dict[int, _Plan] = {}
 _MAX_PLANS: Final = 1_000
 
 
-def structure(signature: Signature, arguments: Mapping[str, Json], converter: Converter) -> dict[str, object]:
+def structure(
+    signature: Signature, arguments: Mapping[str, Json], converter: Structurer
+) -> dict[str, object]:
     """Return the keyword arguments of the function for validated arguments; nothing in them is shared.
 
     Only `1.0` where the schema says integer changes, to `1`. An argument that is left out is left to the
@@ -59,13 +61,13 @@ def structure(signature: Signature, arguments: Mapping[str, Json], converter: Co
     return made
 
 
-def has_rich(signature: Signature, converter: Converter) -> bool:
+def has_rich(signature: Signature, converter: Structurer) -> bool:
     """Tell whether some parameter's type says more than its schema. Binds: raises TypeError as `rich_problems`."""
     return bool(_plan(signature, converter).rich)
 
 
 def rich_problems(
-    signature: Signature, arguments: Mapping[str, Json], converter: Converter
+    signature: Signature, arguments: Mapping[str, Json], converter: Structurer
 ) -> tuple[Problem, ...]:
     """Return what cannot be structured in arguments that fit the schema; in the order of the parameters.
 
@@ -87,7 +89,7 @@ def rich_problems(
 
 
 def inject(
-    signature: Signature, context: ToolContext, injected: Mapping[str, Json], converter: Converter
+    signature: Signature, context: ToolContext, injected: Mapping[str, Json], converter: Structurer
 ) -> dict[str, object]:
     """Return the keyword arguments that the model never fills: context, what hooks injected, deps.
 
@@ -140,7 +142,7 @@ def _from_deps(deps: object, parameter: Parameter) -> object:
 # --- binding: once per signature
 
 
-def _plan(signature: Signature, converter: Converter) -> _Plan:
+def _plan(signature: Signature, converter: Structurer) -> _Plan:
     plan = _PLANS.get(id(signature))
     if plan is None or plan.converter is not converter:
         if len(_PLANS) >= _MAX_PLANS:  # signatures that come and go must not pile up
@@ -149,7 +151,7 @@ def _plan(signature: Signature, converter: Converter) -> _Plan:
     return plan
 
 
-def _bind_all(signature: Signature, converter: Converter) -> _Plan:
+def _bind_all(signature: Signature, converter: Structurer) -> _Plan:
     hooks: dict[str, Hook | None] = {}
     rich: dict[str, Hook] = {}
     fresh: dict[str, object] = {}
@@ -177,7 +179,7 @@ def _bind_all(signature: Signature, converter: Converter) -> _Plan:
     return _Plan(signature, converter, hooks, rich, fresh, tuple(injected))
 
 
-def _bind_named(parameter: Parameter, converter: Converter, binder: Callable[[object, Converter], H]) -> H:
+def _bind_named(parameter: Parameter, converter: Structurer, binder: Callable[[object, Structurer], H]) -> H:
     try:
         return binder(parameter.annotation, converter)
     except Exception as error:  # whatever cattrs raises, the host's types and codec do not match

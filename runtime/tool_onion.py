@@ -32,8 +32,10 @@ async def run_tools(session: Session, effect: RunTools) -> Executed:
     steps: list[Step] = []
     rings: list[ToolRing] = []
     session.so_far = functools.partial(_so_far, session, effect, rings)
+    if len(effect.calls) == 1 and not plan.wraps:
+        return Executed(session.port.now(), (await _unwrapped(session, effect, effect.calls[0]),))
     for call, share in zip(effect.calls, effect.shares, strict=True):
-        if plan.tool(call.asked.name).wrappers.links:
+        if plan.wraps and plan.tool(call.asked.name).wrappers.links:
             rings.append(ToolRing(session, effect, call, share))
             step: Step = rings[-1].run_call
         else:
@@ -55,10 +57,11 @@ async def _together(session: Session, steps: list[Step], limit: int | None) -> N
         await session.port.together(steps, limit)
 
 
-async def _unwrapped(session: Session, effect: RunTools, call: CallState) -> None:
+async def _unwrapped(session: Session, effect: RunTools, call: CallState) -> CallResult:
     """Run a call without the ring that nobody stands in."""
-    outcome = await attempt(session, effect, call, 1)
-    session.results[call.asked.id] = CallResult(_DONE(call, outcome), effect.run)
+    result = CallResult(_DONE(call, await attempt(session, effect, call, 1)), effect.run)
+    session.results[call.asked.id] = result
+    return result
 
 
 _DONE = copier(CallState, "outcome")

@@ -1,0 +1,94 @@
+"""What else must know when something is added: a field, a hook, a status, a reason. docs/contributing.md has the map.
+
+The tables themselves refuse half of it at import; here is the rest.
+"""
+
+import ast
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+from attrs import fields
+
+from capfold import runtime
+from capfold.capabilities import CallState, Capability, RunState, call, tool
+from capfold.capabilities.grid import HOOKS
+from capfold.capabilities.messages import STATUSES
+from capfold.capabilities.run_parts import RunStatus
+from capfold.runtime import Agent, Reason, RunError, ScriptedModel
+from capfold.runtime.errors import FAMILIES
+from capfold.runtime.result import ResultStatus
+from capfold.runtime.retries import FAILED, GOOD
+from tests.house.conftest import ROOT
+
+# Called once there are stores.
+NOT_CALLED_YET = {"wrap_load_messages", "wrap_save_messages", "wrap_prompt"}
+# What is neither a failure of a tool nor a success: it counts in no retries.
+NEITHER = {"denied", "not_executed", "pending"}
+
+
+def drawn(record: str) -> set[str]:
+    """Return the fields that the strategies give a record they make."""
+    tree = ast.parse((ROOT / "tests" / "strategies.py").read_text(encoding="utf-8"))
+    return {
+        str(keyword.arg)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == record
+        for keyword in node.keywords
+    }
+
+
+@pytest.mark.parametrize("record", [RunState, CallState])
+def test_every_field_is_drawn(record: type) -> None:
+    """A field that no strategy sets would go through codec, check and verbs with its default only."""
+    assert {field.name for field in fields(record)} == drawn(record.__name__)
+
+
+def noting(name: str, called: list[str]) -> Callable[..., Any]:  # Any: a hook of any signature
+    """Return an overriding hook that writes down that it was called, and does nothing else."""
+
+    def reducer(self: object, record: object) -> object:
+        called.append(name)
+        return record
+
+    async def gatherer(self: object, record: object, outside: object) -> object:
+        called.append(name)
+        return None
+
+    async def wrapper(self: object, call_next: Callable[..., Any], *given: object) -> object:  # Any: as above
+        called.append(name)
+        return await call_next(*given)
+
+    return {"reducer": reducer, "gatherer": gatherer, "wrapper": wrapper}[HOOKS[name].kind]
+
+
+def test_a_run_calls_every_hook() -> None:
+    """A hook that stands in the grid and that nobody calls would be a promise that is not kept."""
+    called: list[str] = []
+    every = type("Every", (Capability,), {name: noting(name, called) for name in HOOKS})
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    Agent("desk", ScriptedModel([call("look"), "done"]), tools=[look], capabilities=[every()]).run_sync("go")
+    assert set(HOOKS) - NOT_CALLED_YET == set(called)
+
+
+def test_every_outcome_is_a_failure_a_success_or_neither() -> None:
+    """A new status of a tool call says what it means for the retries of its tool."""
+    assert sorted(STATUSES) == sorted([*FAILED, *GOOD, *NEITHER])
+
+
+def test_a_result_has_every_status_but_running() -> None:
+    """A new status of a run reaches its result."""
+    assert {"running", *get_args(ResultStatus)} == set(get_args(RunStatus))
+
+
+def test_every_reason_has_its_family() -> None:
+    """A reason without a family could not be raised; reasons and families are public."""
+    assert set(Reason.__subclasses__()) == set(FAMILIES)
+    assert set(RunError.__subclasses__()) == set(FAMILIES.values())
+    names = {thing.__name__ for thing in (*FAMILIES, *FAMILIES.values())}
+    assert names <= set(runtime.__all__)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import NoReturn, Self, TypeAlias, TypeVar, Union
+from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias, TypeVar, Union
 
 from attrs import fields_dict, has
 
@@ -68,8 +68,9 @@ class FrozenDict(dict[str, V]):
         dict.update(self, items)
         return self
 
-    def __init__(self, items: Mapping[str, V] | Iterable[tuple[str, V]] = ()) -> None:
-        """Do nothing: a second call on a finished mapping must not change it."""
+    if not TYPE_CHECKING:
+        # Does nothing, in C: a second call on a finished mapping must not change it.
+        __init__ = object.__init__
 
     def __hash__(self) -> int:  # type: ignore[override]  # a plain dict has none
         """Hash the items, whatever their order; kept after the first call."""
@@ -114,8 +115,9 @@ class FrozenList(list["Json"]):
         list.extend(self, items)
         return self
 
-    def __init__(self, items: Iterable["Json"] = ()) -> None:
-        """Do nothing: a second call on a finished array must not change it."""
+    if not TYPE_CHECKING:
+        # Does nothing, in C: a second call on a finished array must not change it.
+        __init__ = object.__init__
 
     def __hash__(self) -> int:  # type: ignore[override]  # a plain list has none
         """Hash the items in order; kept after the first call."""

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from .port import Late
+
 T = TypeVar("T")
 
 
@@ -24,7 +26,7 @@ class Alarm:
         self._timer: asyncio.TimerHandle | None = None
 
     async def bounded(self, step: Callable[[], Awaitable[T]], timeout: float) -> T:  # noqa: ASYNC109  # it is one
-        """Perform a step for at most `timeout` seconds. Raises TimeoutError."""
+        """Perform a step for at most `timeout` seconds. Raises `Late`."""
         task = asyncio.current_task(self.loop)
         assert task is not None, "a leaf runs in a task"
         asked = task.cancelling()
@@ -36,12 +38,16 @@ class Alarm:
         try:
             return await step()
         except asyncio.CancelledError as error:
-            if leaf in self._late and task.uncancel() <= asked:
-                raise TimeoutError(f"no result within {timeout} seconds") from error
+            if leaf in self._late:
+                self._late.remove(leaf)
+                if task.uncancel() <= asked:
+                    raise Late(f"no result within {timeout} seconds") from error
             raise
         finally:
             self._waiting.pop(leaf, None)
-            self._late.discard(leaf)
+            if leaf in self._late:  # the step swallowed the cancellation: it is not to be counted any longer
+                self._late.remove(leaf)
+                task.uncancel()
 
     def _set(self, deadline: float) -> None:
         if self._timer is not None:

@@ -38,6 +38,7 @@ from .phases import (
     Suspend,
     Undecided,
 )
+from .port import Late
 from .run_onion import enclose
 from .session import Session
 from .sinks import Sink
@@ -240,7 +241,7 @@ class Driver:
             decisions = tuple(await port.ask(self.approver, effect.requests, min(timeouts, default=None)))
             assert self.state is not None
             check_decisions(Work(self.state, port.now()), decisions)  # one that does not fit counts as none
-        except TimeoutError:
+        except Late:
             return Undecided(port.now(), "the approver did not answer in time")
         except Exception as error:  # noqa: BLE001  # an approver is the user's; the run is suspended and says why
             return Undecided(port.now(), f"the approver raised {type(error).__name__}: {error}")

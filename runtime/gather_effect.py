@@ -13,7 +13,7 @@ from .chains import discard, hook_failed, run_of
 from .errors import InvalidReturn, Reason
 from .models import ModelRequest
 from .phases import Broken, Gather, Gathered, GatherJob
-from .port import is_stray
+from .port import Late, is_stray
 from .session import Account, Session
 
 
@@ -90,9 +90,8 @@ async def gather_facts(session: Session, effect: Gather) -> Gathered:
             broken[i] = (hook_failed(job.link, job.record, stray), error)
             return
         except Exception as error:  # noqa: BLE001  # the hook is the user's; the run ends by what it raised
-            if isinstance(error, TimeoutError) and not str(error):
-                error = TimeoutError(f"no result within {effect.timeout} seconds")
-            broken[i] = (hook_failed(job.link, job.record, error), error)
+            said = TimeoutError(str(error)) if isinstance(error, Late) else error
+            broken[i] = (hook_failed(job.link, job.record, said), error)
             return
         try:
             facts[i] = freeze(found)

@@ -16,6 +16,7 @@ from ..capabilities.call_state import CallState
 from ..capabilities.frozen import thaw
 from ..capabilities.injected import InjectionError, ModelRetry, ToolContext, ToolFailed
 from ..capabilities.messages import PARTS, Content, Status, TextPart
+from ..capabilities.records import copier
 from ..capabilities.signatures import Signature, signature_of
 from ..capabilities.state import RunState
 from ..capabilities.tools import SchemaFunction, Tool, is_idempotent
@@ -23,9 +24,13 @@ from ..capabilities.verdict import Failure, Outcome
 from .arguments import inject, structure
 from .errors import CodecError
 from .late_codec import input_converter, json_writer
-from .port import is_stray
+from .phases import RunTools
+from .port import Late, is_stray
+from .session import Session
 
 MAX_MESSAGE = 500
+SUCCEEDED = Outcome("succeeded")
+_SUCCEEDED = copier(Outcome, "content", "attempts")
 # A model has no use for the folders of the machine, and a log reader may not be meant to know them.
 _FOLDERS = re.compile(r"(?<![\w:/.])(?:/[\w.@+ -]+?)+/(?=[\w.@+-]+)|\b[A-Za-z]:\\(?:[^\\\s'\"]+\\)+")
 
@@ -34,18 +39,23 @@ class NotPortable(Exception):
     """A result that cannot be written as a message."""
 
 
-async def run_body(
-    call: CallState, run: RunState, deps: object, attempts: int, max_result_bytes: int
-) -> Outcome:
-    """Call the tool's function once and return the outcome; this is the `attempts`th time."""
+async def run_body(session: Session, effect: RunTools, call: CallState, attempts: int) -> Outcome:
+    """Call the tool's function once, within its timeout, and return the outcome; this is the `attempts`th time."""
     tool = call.tool
+    session.started.add(call.asked.id)
+    timeout = tool.timeout if tool.timeout is not None else effect.timeout
     try:
-        body = _bind(tool, call, functools.partial(context_of, call, run, deps, attempts))
+        body = _bind(tool, call, effect.run, session.deps, attempts)
     except InjectionError as error:
         # Before the body: nothing happened, and no other arguments would help the model.
         return Outcome("failed", f"{error}", error=failure_of(error), attempts=attempts - 1, by="runtime")
     try:
-        result = await body()
+        result = await session.port.bounded(body, timeout)
+    except Late:
+        content: Content = (
+            f"No result within {timeout} seconds; it is not known whether the call took effect."
+        )
+        return Outcome("unknown", content, attempts=attempts, by="runtime")
     except ModelRetry as error:
         return Outcome("failed", str(error), error=failure_of(error), attempts=attempts)
     except ToolFailed as error:
@@ -60,14 +70,14 @@ async def run_body(
     try:
         content = as_result(result)
         size = content_size(content)
-        if size > max_result_bytes:
-            raise NotPortable(f"the result has {size} bytes; the limit is {max_result_bytes}")
+        if size > effect.max_result_bytes:
+            raise NotPortable(f"the result has {size} bytes; the limit is {effect.max_result_bytes}")
     except NotPortable as error:
         content = f"The tool ran, but its result cannot be used: {error}"
         return Outcome(
             "unknown", content, error=Failure("NotPortable", str(error)), attempts=attempts, by="runtime"
         )
-    return Outcome("succeeded", content, attempts=attempts)
+    return _SUCCEEDED(SUCCEEDED, content, attempts)
 
 
 def context_of(call: CallState, run: RunState, deps: object, attempt: int) -> ToolContext:
@@ -83,7 +93,9 @@ def context_of(call: CallState, run: RunState, deps: object, attempt: int) -> To
     )
 
 
-def _bind(tool: Tool, call: CallState, context: Callable[[], ToolContext]) -> Callable[[], Awaitable[object]]:
+def _bind(
+    tool: Tool, call: CallState, run: RunState, deps: object, attempt: int
+) -> Callable[[], Awaitable[object]]:
     function = tool.function
     if function is None:
         problem = f"tool {tool.name!r} has no function: only a port that runs tools elsewhere can execute it"
@@ -91,11 +103,11 @@ def _bind(tool: Tool, call: CallState, context: Callable[[], ToolContext]) -> Ca
     if isinstance(function, SchemaFunction):
         plain = thaw(call.arguments)
         assert isinstance(plain, dict)
-        return functools.partial(function.call, plain, context())
+        return functools.partial(function.call, plain, context_of(call, run, deps, attempt))
     signature = signature_of(function)
     keywords = structure(signature, call.arguments, input_converter)
     if signature_injects(signature):
-        keywords |= inject(signature, context(), call.injected, input_converter)
+        keywords |= inject(signature, context_of(call, run, deps, attempt), call.injected, input_converter)
     if signature.is_async:
         return cast(Callable[[], Awaitable[object]], functools.partial(function, **keywords))
     return functools.partial(_in_thread, functools.partial(function, **keywords))

@@ -25,6 +25,10 @@ Step: TypeAlias = Callable[
 ]  # Any: what it yields to its loop is the loop's affair
 
 
+class Late(TimeoutError):
+    """A leaf took longer than it may; told from a TimeoutError that the leaf itself raised."""
+
+
 class Port(Protocol):
     """What a run needs from where it runs."""
 
@@ -46,7 +50,7 @@ class Port(Protocol):
         """Send one model request, for at most `timeout` seconds. Raises ModelError."""
 
     def bounded(self, step: Callable[[], Awaitable[T]], timeout: float | None) -> Awaitable[T]:
-        """Perform one leaf for at most `timeout` seconds. Raises TimeoutError."""
+        """Perform one leaf for at most `timeout` seconds. Raises `Late`."""
 
     async def together(self, steps: Sequence[Step], limit: int | None) -> None:
         """Perform steps at once, at most `limit` of them at a time; they raise nothing but cancellation."""
@@ -54,7 +58,7 @@ class Port(Protocol):
     async def ask(
         self, approver: Approver, requests: tuple[ApprovalRequest, ...], timeout: float | None
     ) -> Sequence[Decision]:
-        """Ask the approver, for at most `timeout` seconds. Raises TimeoutError, and what the approver raises."""
+        """Ask the approver, for at most `timeout` seconds. Raises `Late`, and what the approver raises."""
 
 
 def _uuid() -> str:
@@ -159,8 +163,10 @@ async def _request_within(
 
 
 async def _bounded(step: Callable[[], Awaitable[T]], timeout: float) -> T:
-    with anyio.fail_after(timeout):
+    with anyio.move_on_after(timeout) as scope:
         return await step()
+    assert scope.cancelled_caught
+    raise Late(f"no result within {timeout} seconds")
 
 
 def is_stray(error: BaseException) -> bool:

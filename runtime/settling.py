@@ -140,9 +140,8 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
         outcome = batch[i].outcome
         assert outcome is not None
         quiet = quiet and outcome.status not in FAILED
-        results.append(
-            ToolMessage(call.asked.id, call.asked.name, outcome.content, status=outcome.status, at=work.now)
-        )
+        asked = call.asked
+        results.append(_RESULT(BLANK, asked.id, asked.name, outcome.content, outcome.status, work.now))
     work.batch = ()
     work.charged = work.announced = False
     if quiet and work.reason is None and work.run.stopped is None:
@@ -159,6 +158,8 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
     return Onward.STEP
 
 
+BLANK = ToolMessage("", "", "")
+_RESULT = copier(ToolMessage, "call_id", "tool", "content", "status", "at")
 _APPENDED = copier(RunState, "messages")
 
 

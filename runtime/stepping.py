@@ -109,16 +109,17 @@ def request_model(run: RunState) -> str:
     return run.model.name if run.model is not None else ""
 
 
+BLANK = ModelRequest(messages=())
+_REQUEST = copier(
+    ModelRequest, "messages", "tools", "instructions", "settings", "output_spec", "run_id", "step"
+)
+
+
 def request_of(run: RunState, *, structured: bool) -> ModelRequest:
     """Return the request that a prepared run state asks for."""
-    return ModelRequest(
-        messages=run.view,
-        tools=run.tools,
-        instructions=run.instructions,
-        settings=run.settings,
-        output_spec=run.output_spec if structured else None,
-        run_id=run.run_id,
-        step=run.run_step,
+    spec = run.output_spec if structured else None
+    return _REQUEST(
+        BLANK, run.view, run.tools, run.instructions, run.settings, spec, run.run_id, run.run_step
     )
 
 

@@ -59,7 +59,7 @@ async def _together(session: Session, steps: list[Step], limit: int | None) -> N
 
 async def _unwrapped(session: Session, effect: RunTools, call: CallState) -> CallResult:
     """Run a call without the ring that nobody stands in."""
-    result = CallResult(_DONE(call, await attempt(session, effect, call, 1)), effect.run)
+    result = CallResult(_DONE(call, await run_body(session, effect, call, 1)), effect.run)
     session.results[call.asked.id] = result
     return result
 
@@ -81,18 +81,6 @@ def _so_far(session: Session, effect: RunTools, rings: list["ToolRing"]) -> tupl
 def unknown(attempts: int) -> Outcome:
     """Return the outcome of a body that was cut short."""
     return Outcome("unknown", UNKNOWN_NOTE, attempts=attempts, by="runtime")
-
-
-async def attempt(session: Session, effect: RunTools, call: CallState, attempts: int) -> Outcome:
-    """Run the body for the `attempts`th time, within its timeout."""
-    session.started.add(call.asked.id)
-    timeout = call.tool.timeout if call.tool.timeout is not None else effect.timeout
-    body = functools.partial(run_body, call, effect.run, session.deps, attempts, effect.max_result_bytes)
-    try:
-        return await session.port.bounded(body, timeout)
-    except TimeoutError:
-        content = f"No result within {timeout} seconds; it is not known whether the call took effect."
-        return Outcome("unknown", content, attempts=attempts, by="runtime")
 
 
 class ToolRing(Ring):
@@ -254,7 +242,7 @@ class ToolRing(Ring):
             )
             raise self.fail(evolve(reason, call=call.id))
         self.attempts += 1
-        outcome = await attempt(self.session, self.effect, call, number := self.attempts)
+        outcome = await run_body(self.session, self.effect, call, number := self.attempts)
         if outcome.attempts < number:  # what it needs was missing: the body was not started
             self.attempts -= 1
         else:

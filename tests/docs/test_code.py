@@ -4,7 +4,6 @@ import contextlib
 import io
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -19,12 +18,12 @@ VOLATILE = re.compile(r"\b\d+(?= records)|(?<=sha256 )[0-9a-f]+|\x1b\[\d*m")
 
 
 @pytest.fixture
-def page_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Yield an empty module that can be found by its name, in a folder where files may be written."""
+def page_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return an empty module that can be found by its name, in a folder where files may be written."""
     module = ModuleType("a_page_of_the_docs")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.chdir(tmp_path)
-    yield module
+    return module
 
 
 def run_block(block: Block, page: Path, module: ModuleType) -> str:
@@ -80,7 +79,7 @@ def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
     Numbers of records and digests may be others.
     """
     told: list[str] = []
-    assert 0 == run_demo(None, "yes", tmp_path / "demo", lambda text: told.append(text))
+    assert 0 == run_demo(None, "yes", tmp_path / "demo", told.append)
     lines = VOLATILE.sub("", "\n".join(told)).splitlines()
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (shown,) = [block for block in blocks(readme) if block.language == "console"]

@@ -80,10 +80,13 @@ def test_every_part_of_a_capability_is_explained() -> None:
         [name for name in parameters(Agent.resume) if name not in {"suspended", "decisions"}],
         parameters(LocalPort),
         [field.name for field in fields(Limits)],
-        [name for name in public(RunResult)],
+        list(public(RunResult)),
         [decision.__name__ for decision in DECISIONS],
         [status for status in get_args(RunStatus) if status != "running"],
-        sorted({*parameters(tool), *(field.name for field in fields(Tool))} - {"function", "options", "parameters"}),
+        sorted(
+            {*parameters(tool), *(field.name for field in fields(Tool))}
+            - {"function", "options", "parameters"}
+        ),
     ],
     ids=["Agent", "run", "resume", "LocalPort", "Limits", "RunResult", "decisions", "run statuses", "tool"],
 )
@@ -118,7 +121,9 @@ def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command
 
 def test_every_command_and_option_is_in_the_readme() -> None:
     """The README's command line is the one that there is."""
-    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Command line")[2].partition("## ")[0]
+    section = (
+        (ROOT / "README.md").read_text(encoding="utf-8").partition("## Command line")[2].partition("## ")[0]
+    )
     there = dict(commands(capfold, "capfold"))
     listed = {words: line for line in section.splitlines() for words in there if line.startswith(words)}
     assert set(there) == set(listed)

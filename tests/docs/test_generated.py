@@ -23,7 +23,9 @@ def test_every_generated_block_stands_in_a_page() -> None:
 
 def test_filling_changes_nothing_else() -> None:
     """Text around a block stays, a block of the benchmark stays, an unknown name is an error."""
-    page = "a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb\n<!-- benchmarks:begin -->\nc\n<!-- benchmarks:end -->\n"
+    page = (
+        "a\n<!-- x:begin -->\nold\n<!-- x:end -->\nb\n<!-- benchmarks:begin -->\nc\n<!-- benchmarks:end -->\n"
+    )
     assert page.replace("old", "new") == filled(page, {"x": lambda: "new\n"})
     with pytest.raises(KeyError, match="x"):
         filled(page, {})

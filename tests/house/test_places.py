@@ -15,8 +15,10 @@ from capfold.capabilities import CallState, Capability, RunState, call, tool
 from capfold.capabilities.grid import HOOKS
 from capfold.capabilities.messages import STATUSES
 from capfold.capabilities.run_parts import RunStatus
-from capfold.runtime import Agent, Reason, RunError, ScriptedModel
+from capfold.runtime import Agent, Reason, RunError, ScriptedModel, errors
+from capfold.runtime.driver import ENDS, PERFORM
 from capfold.runtime.errors import FAMILIES
+from capfold.runtime.phases import AskApproval, Effect, Enter, Leave
 from capfold.runtime.result import ResultStatus
 from capfold.runtime.retries import FAILED, GOOD
 from tests.house.conftest import ROOT
@@ -59,7 +61,8 @@ def noting(name: str, called: list[str]) -> Callable[..., Any]:  # Any: a hook o
         called.append(name)
         return await call_next(*given)
 
-    return {"reducer": reducer, "gatherer": gatherer, "wrapper": wrapper}[HOOKS[name].kind]
+    kinds: dict[str, Callable[..., Any]] = {"reducer": reducer, "gatherer": gatherer, "wrapper": wrapper}
+    return kinds[HOOKS[name].kind]
 
 
 def test_a_run_calls_every_hook() -> None:
@@ -76,6 +79,11 @@ def test_a_run_calls_every_hook() -> None:
     assert set(HOOKS) - NOT_CALLED_YET == set(called)
 
 
+def test_every_effect_is_performed() -> None:
+    """An effect that the machine may want has somebody who performs it, or takes it as the end."""
+    assert set(get_args(Effect)) == {*PERFORM, *ENDS, Enter, Leave, AskApproval}
+
+
 def test_every_outcome_is_a_failure_a_success_or_neither() -> None:
     """A new status of a tool call says what it means for the retries of its tool."""
     assert sorted(STATUSES) == sorted([*FAILED, *GOOD, *NEITHER])
@@ -88,7 +96,9 @@ def test_a_result_has_every_status_but_running() -> None:
 
 def test_every_reason_has_its_family() -> None:
     """A reason without a family could not be raised; reasons and families are public."""
-    assert set(Reason.__subclasses__()) == set(FAMILIES)
-    assert set(RunError.__subclasses__()) == set(FAMILIES.values())
+    # Not by __subclasses__: attrs makes each class twice, and the first one is there until it is collected.
+    classes = {thing for thing in vars(errors).values() if isinstance(thing, type)}
+    assert {kind for kind in classes if issubclass(kind, Reason)} == {Reason, *FAMILIES}
+    assert {kind for kind in classes if issubclass(kind, RunError)} == {RunError, *FAMILIES.values()}
     names = {thing.__name__ for thing in (*FAMILIES, *FAMILIES.values())}
     assert names <= set(runtime.__all__)

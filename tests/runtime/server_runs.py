@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,23 +67,20 @@ def play(aimock: Aimock, *responses: Body) -> None:
     )
 
 
-def _walked(value: object) -> Iterator[object]:
-    """Yield all of a validated value; what pydantic leaves to be validated when it is iterated is so, here."""
-    yield value
-    members = (
-        value.values() if isinstance(value, Mapping) else () if isinstance(value, str | bytes) else value
-    )
-    if hasattr(members, "__iter__"):
-        for member in members:
-            yield from _walked(member)
+def _exhaust(value: object) -> None:
+    """Iterate over all of a validated value: pydantic validates the members of an `Iterable` field only then."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        for member in value:
+            _exhaust(member)
 
 
 def check_types(body: Body) -> None:
-    """Fail unless messages and tools of a request are such as the openai package declares them."""
-    for value in _walked(MESSAGES.validate_python(body["messages"])):
-        assert value is not ...
+    """Raise ValidationError unless messages and tools of a request are as the openai package declares them."""
+    _exhaust(MESSAGES.validate_python(body["messages"]))
     if "tools" in body:
-        TOOLS.validate_python(body["tools"])
+        _exhaust(TOOLS.validate_python(body["tools"]))
 
 
 def judged(aimock: Aimock, requests: int) -> list[Body]:

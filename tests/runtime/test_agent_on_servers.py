@@ -2,6 +2,7 @@
 
 import pytest
 from attrs import frozen
+from pydantic import ValidationError
 
 from capfold.capabilities import (
     RefuseTools,
@@ -20,6 +21,7 @@ from tests.runtime.server_runs import (
     agent,
     asks,
     careful,
+    check_types,
     judged,
     pay,
     play,
@@ -29,7 +31,7 @@ from tests.runtime.server_runs import (
     tool_results,
     weather,
 )
-from tests.servers import Aimock
+from tests.servers import Aimock, Body
 
 
 @frozen
@@ -228,3 +230,21 @@ async def test_history_of_a_server_is_continued_by_another_agent(aimock: Aimock)
     assert "tools" not in sent
     assert ("three", 1) == (second.output, second.requests)
     assert pay.name == sent["messages"][1]["tool_calls"][0]["function"]["name"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"id": "a", "type": "function", "function": {"name": "pay", "arguments": {"amount": 3}}},
+        {"id": "a", "type": "function", "function": {"name": "pay"}},
+        {"type": "function", "function": {"name": "pay", "arguments": "{}"}},
+        {"id": "a", "type": "functional", "function": {"name": "pay", "arguments": "{}"}},
+    ],
+    ids=["arguments no text", "no arguments", "no id", "wrong type"],
+)
+def test_the_judge_of_types_looks_into_calls(call: Body) -> None:
+    """A wrong call inside a message is found, which plain validation of the message lets pass."""
+    good = {"id": "a", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
+    check_types({"messages": [{"role": "assistant", "content": None, "tool_calls": [good]}]})
+    with pytest.raises(ValidationError):
+        check_types({"messages": [{"role": "assistant", "content": None, "tool_calls": [good, call]}]})

@@ -12,7 +12,7 @@ from capfold.capabilities.frozen import canonical
 from capfold.runtime import __main__ as entry_point
 from capfold.runtime.commands import capfold
 from capfold.runtime.log import Log
-from capfold.runtime.rules import rules_json, rules_mermaid, rules_text
+from capfold.runtime.rules import rules_json, rules_markdown, rules_mermaid, rules_text
 from capfold.runtime.timeline import timeline
 from tests.runtime.entries_story import story
 
@@ -33,8 +33,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_rules() -> None:
-    """The three forms of the rules."""
+    """The four forms of the rules."""
     assert (0, rules_text()) == ((done := run("rules")).exit_code, done.output)
+    assert (0, rules_markdown()) == ((done := run("rules", "--markdown")).exit_code, done.output)
     assert (0, rules_mermaid()) == ((done := run("rules", "--mermaid")).exit_code, done.output)
     assert canonical(rules_json()) == canonical(json.loads(run("rules", "--json").output))
 

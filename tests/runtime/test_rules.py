@@ -11,7 +11,7 @@ from capfold.capabilities.grid import HOOKS
 from capfold.capabilities.owners import RULES, owner_of
 from capfold.capabilities.state import RunState
 from capfold.runtime.phases import MOVES, Phase
-from capfold.runtime.rules import rules_json, rules_mermaid, rules_text
+from capfold.runtime.rules import rules_json, rules_markdown, rules_mermaid, rules_text
 
 TABLES = json.loads(json.dumps(rules_json()))
 
@@ -39,19 +39,31 @@ def test_tables_are_whole() -> None:
         } == told
 
 
-def test_text_names_everything() -> None:
-    """The text has every owner, field, hook, phase and event, within its width."""
-    text = rules_text(width=100)
-    words = set(re.findall(r"\w+", text))
-    expected = {
+def everything() -> set[str]:
+    """Return each owner, field, hook, phase and event by name."""
+    return {
         *(owner.name for owner in RULES),
         *(field.name for record in (RunState, CallState) for field in fields(record)),
         *HOOKS,
         *(phase.value for phase in Phase),
         *(event.__name__ for moves in MOVES.values() for event in moves),
     }
-    assert set() == expected - words
+
+
+def test_text_names_everything() -> None:
+    """The text has every owner, field, hook, phase and event, within its width."""
+    text = rules_text(width=100)
+    assert set() == everything() - set(re.findall(r"\w+", text))
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_markdown_names_everything() -> None:
+    """So has the Markdown, in tables whose lines have as many cells as their heads."""
+    text = rules_markdown()
+    assert set() == everything() - set(re.findall(r"\w+", text))
+    tables = [re.findall(r"^\|.*\|$", part, re.MULTILINE) for part in text.split("\n\n")]
+    assert 3 == len([lines for lines in tables if lines])
+    assert all(1 == len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) for lines in tables if lines)
 
 
 def test_mermaid_draws_every_move() -> None:

@@ -259,12 +259,15 @@ def _compared(kind: type) -> list[str] | None:
     return None
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def canonical(value: object) -> str:
     """Return the one JSON text of a JSON value: keys sorted, no spaces, ASCII only.
 
     Non-ASCII is escaped so that a lone surrogate, which a model can send, has a text too.
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 def digest(value: object) -> str:

@@ -10,6 +10,7 @@ from .agent import Agent
 from .audit import AuditRecord
 from .checked_fold import checked_fold
 from .decisions import Answer, ApprovalRequest, Approve, Approver, Decision, Deny, Edit
+from .dump import dump_capabilities, load_capabilities
 from .errors import (
     Blocked,
     BlockedError,
@@ -114,7 +115,9 @@ __all__ = [
     "UsageUnknown",
     "Verified",
     "checked_fold",
+    "dump_capabilities",
     "forbid_model_requests",
+    "load_capabilities",
     "machine",
     "messages_from_openai",
     "messages_to_openai",

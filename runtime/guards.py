@@ -19,6 +19,7 @@ from ..capabilities.state import Fail, RunState, Stop
 from ..capabilities.tools import Tool
 from ..capabilities.verdict import Answered, Ask, Outcome, Refusal, Verdict
 from ..capabilities.views import Projection
+from .models import is_model
 from .portable import slot_problem
 
 Undone: TypeAlias = Mapping[str, tuple[object, object]]
@@ -113,10 +114,9 @@ def _request(name: str, old: object, new: object, before: RunState | CallState, 
         return _legal(new) if type(new) is FrozenDict else _illegal("settings is a frozen mapping", new)
     if name == "instructions":
         return _legal(new) if type(new) is str else _illegal("instructions is a string", new)
-    usable = callable(getattr(new, "request", None)) and isinstance(getattr(new, "name", None), str)
-    return (
-        _legal(new) if usable else _illegal("model is a model object with a name and an async request()", new)
-    )
+    if is_model(new):
+        return _legal(new)
+    return _illegal("model is a model object: with a name, a profile and an async request()", new)
 
 
 def _selection(old: tuple[Tool, ...], new: object) -> Judged:

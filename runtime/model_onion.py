@@ -2,6 +2,8 @@
 
 from typing import cast
 
+from anyio import get_cancelled_exc_class
+
 from ..capabilities.compose import Link
 from ..capabilities.messages import AssistantMessage
 from ..capabilities.records import replace
@@ -20,6 +22,7 @@ from .errors import (
 from .models import Model, ModelError, ModelRequest
 from .onion import Next, Ring, latched
 from .phases import Broken, RequestModel, Responded
+from .port import is_stray
 from .session import Account, Session
 from .stepping import request_of
 from .work import Failure
@@ -222,6 +225,10 @@ async def send(
         response = await session.port.request(cast(Model, model), request, account, timeout)
     except (ModelError, RunError):
         raise
+    except get_cancelled_exc_class() as error:
+        if not is_stray(error):
+            raise
+        raise ModelError("connection", "something it waited for was cancelled", retryable=False) from error
     except Exception as error:
         raise ModelError(
             "invalid_response",

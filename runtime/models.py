@@ -134,6 +134,15 @@ def _make_openai(name: str) -> Model:
 PROVIDERS: dict[str, ModelMaker] = {"test": _make_test, "openai": _make_openai}
 
 
+def is_model(value: object) -> bool:
+    """Tell whether an object has what a model has: a name, a profile, an async request()."""
+    return (
+        callable(getattr(value, "request", None))
+        and isinstance(getattr(value, "name", None), str)
+        and isinstance(getattr(value, "profile", None), ModelProfile)
+    )
+
+
 def as_model(value: "Model | str") -> Model:
     """Return a model; a string is "test" or "openai:NAME".
 
@@ -144,8 +153,8 @@ def as_model(value: "Model | str") -> Model:
         if value == "test" or (colon and name and provider in PROVIDERS and provider != "test"):
             return PROVIDERS[provider](name)
         raise ValueError(f"unknown model {value!r}: write 'test' or 'openai:NAME', or give a model object")
-    if not callable(getattr(value, "request", None)) or not isinstance(getattr(value, "name", None), str):
+    if not is_model(value):
         raise TypeError(
-            f"a model has a name, a profile and an async request(); {type(value).__name__} has not"
+            f"a model has a name, a ModelProfile and an async request(); {type(value).__name__} has not"
         )
     return value

@@ -83,7 +83,8 @@ def _unobserved(work: Work, event: Responded, response: AssistantMessage) -> Eff
     assert work.call_index is not None
     work.call_index.add(response, len(run.messages))
     usage = booked(run.usage, usages)
-    work.run = _ENTERED(run, run.requests + event.charged, usage, response, (*run.messages, response))
+    messages = run.messages + (response,)  # noqa: RUF005  # one copy of a long history, where unpacking makes two
+    work.run = _ENTERED(run, run.requests + event.charged, usage, response, messages)
     return _classify(work)
 
 
@@ -154,7 +155,8 @@ def _enter(work: Work) -> None:
         response = _AT(response, work.now)
     assert work.call_index is not None
     work.call_index.add(response, len(work.run.messages))
-    work.run = _ANSWERED(work.run, response, (*work.run.messages, response))
+    messages = work.run.messages + (response,)  # noqa: RUF005  # one copy of a long history, as above
+    work.run = _ANSWERED(work.run, response, messages)
 
 
 def enter_unseen(work: Work) -> None:

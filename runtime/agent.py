@@ -19,11 +19,11 @@ from ..capabilities.verdict import Problem
 from . import machine
 from .approving import match
 from .arguments import rich_problems
-from .codec import input_converter
 from .decisions import Approver, Decision
 from .driver import Driver
 from .ending import pending_messages
 from .errors import DecisionError, run_error
+from .late_codec import input_converter
 from .limits import Limits
 from .log import Log
 from .models import Model, as_model

@@ -21,8 +21,8 @@ MAY_IMPORT = {
 }
 
 # What an import leaves to those who need it: 10 to 400 ms each.
-LATE = {"asyncio", "click", "hypothesis", "jsonschema_rs", "msgspec", "openai", "pydantic"}
-WATCHED = {"anyio", "capfold.runtime", "cattrs", *LATE}
+LATE = {"asyncio", "cattrs", "click", "hypothesis", "jsonschema_rs", "msgspec", "openai", "pydantic"}
+WATCHED = {"anyio", "capfold.runtime", *LATE}
 # laws is left out: importing it is asking for hypothesis
 IMPORT_EVERY_MODULE = """
 import importlib, pkgutil

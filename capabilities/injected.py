@@ -83,9 +83,6 @@ class FromDeps:
     key: str = field(validator=_key)
 
 
-Injected = FromContext | FromCall | FromDeps
-
-
 class InjectionError(LookupError):
     """A value that a tool asks for is missing or does not fit; `key` says which. The body has not run."""
 

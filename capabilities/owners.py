@@ -143,8 +143,3 @@ def owners(record: type) -> dict[str, Owner]:
             )
         found[field.name] = owner
     return found
-
-
-def owner_of(record: type, name: str) -> Owner:
-    """Return the owner of a record's field. Raises KeyError for a name that is no field."""
-    return owners(record)[name]

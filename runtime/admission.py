@@ -16,12 +16,12 @@ from ..capabilities.messages import ToolCall
 from ..capabilities.records import copier, replace
 from ..capabilities.state import RunState, Stop
 from ..capabilities.tools import Tool
-from ..capabilities.verdict import NOT_RUN_NOTE, Outcome, Problem, Verdict
+from ..capabilities.verdict import Outcome, Problem, Verdict
 from . import ledger
 from .arguments import decode, validate
 from .chains import NO_FACTS, accept, active, call_chain, call_link, inactive_links
-from .ending import check_failed
-from .gathering import NONE, Facts, gather
+from .ending import NOT_EXECUTED, check_failed
+from .gathering import NONE, NOTHING_OFF, Facts, gather
 from .phases import Effect, Onward, Phase
 from .setup import placeholder
 from .work import Failure, Work
@@ -158,7 +158,7 @@ def _before_chain(work: Work, chain: Chain, shaped: CallState, *, must_be_valid:
 def gather_admit(work: Work) -> Effect | None:
     """Gather for all calls that will be judged, at once."""
     if not work.setup.plan.judges:
-        work.inactive = frozenset()
+        work.inactive = NOTHING_OFF
         return None
     points = []
     for call in _to_judge(work):
@@ -166,7 +166,7 @@ def gather_admit(work: Work) -> Effect | None:
         if chain.gatherers or chain.conditional:
             points.append((chain, attached(work, call)))
     if not points:
-        work.inactive = frozenset()
+        work.inactive = NOTHING_OFF
         return None
     return gather(work, "admit_tool_execute", points, Phase.ADMITTING)
 
@@ -208,7 +208,7 @@ def judge(work: Work, facts: Facts = NONE) -> None:
         call = batch[i]
         if stopping is not None and i >= stopping:
             if call.outcome is None:
-                batch[i] = replace(call, outcome=Outcome("not_executed", NOT_RUN_NOTE, by="runtime"))
+                batch[i] = replace(call, outcome=NOT_EXECUTED)
             continue
         if call.outcome is not None:
             continue
@@ -220,7 +220,7 @@ def judge(work: Work, facts: Facts = NONE) -> None:
             check_failed(work)
             if work.run.stopped is not None:
                 stopping = i
-                batch[i] = replace(call, outcome=Outcome("not_executed", NOT_RUN_NOTE, by="runtime"))
+                batch[i] = replace(call, outcome=NOT_EXECUTED)
                 continue
         permitted = work.setup.permissions.verdict(call.name)
         if permitted is not None:

@@ -14,8 +14,8 @@ from .phases import Effect, Finish, Leave, Phase
 from .work import Failure, MachineState, Work
 
 WITHHELD = "[withheld: the run failed before this could be checked]"
+NOT_EXECUTED = Outcome("not_executed", NOT_RUN_NOTE, by="runtime")
 PENDING = Outcome("pending", "This call waits for a decision.", by="runtime")
-UNKNOWN_NOTE = "It is not known whether this call took effect: it was interrupted."
 
 
 def open_calls(run: RunState) -> tuple[AssistantMessage | None, int]:
@@ -45,7 +45,7 @@ def close(work: Work, *, withhold: bool = True) -> None:
         state = by_id.get(asked.id)
         outcome = state.outcome if state is not None else None
         if outcome is None:
-            outcome = Outcome("not_executed", NOT_RUN_NOTE, by="runtime")
+            outcome = NOT_EXECUTED
         if not work.announced:
             write_refusal(work, asked, outcome)
         if withhold and outcome.status != "not_executed":
@@ -64,22 +64,15 @@ def write_refusal(work: Work, asked: ToolCall, outcome: Outcome) -> None:
     work.write("call_refused", actor=outcome.by, call=asked.id, facts=facts)
 
 
-def interrupt(work: Work, started: frozenset[str]) -> None:
-    """Give the calls of a batch that was cut short their outcome: unknown where the body had started."""
-    work.batch = tuple([_cut(work, call, call.id in started) for call in work.batch])
+def interrupt(work: Work) -> None:
+    """Give the calls of a batch that was cut short, and of which nothing is known, their outcome."""
+    work.batch = tuple([call if call.outcome is not None else _cut(work, call) for call in work.batch])
 
 
-def _cut(work: Work, call: CallState, begun: bool) -> CallState:  # noqa: FBT001  # a fact, not a mode
-    if call.outcome is not None:
-        return call
-    if begun:
-        outcome = Outcome("unknown", UNKNOWN_NOTE, attempts=1, by="runtime")
-    else:
-        outcome = Outcome("not_executed", NOT_RUN_NOTE, by="runtime")
-    if not work.announced:  # `close` writes it down
-        return replace(call, outcome=outcome)
-    work.write("tool_settled", call=call.id, facts={"outcome": outcome})
-    return replace(call, outcome=outcome)
+def _cut(work: Work, call: CallState) -> CallState:
+    if work.announced:  # else `close` writes it down
+        work.write("tool_settled", call=call.id, facts={"outcome": NOT_EXECUTED})
+    return replace(call, outcome=NOT_EXECUTED)
 
 
 def pending_messages(state: MachineState) -> tuple[Message, ...]:

@@ -34,7 +34,7 @@ def gather(
     work: Work, hook: str, points: Sequence[tuple[Chain, RunState | CallState]], phase: Phase
 ) -> Effect | None:
     """Choose the active links of a point's records; return the effect that gathers for all of them, or None."""
-    inactive: frozenset[tuple[str, str]] = frozenset()
+    inactive = NOTHING_OFF
     jobs: list[GatherJob] = []
     for chain, record in points:
         if chain.conditional:
@@ -71,15 +71,10 @@ def book(work: Work, event: Gathered) -> Facts:
             facts={"fact": fact},
         )
     if event.charged:
-        work.write("note", facts=charged(event))
+        work.write("note", facts={"requests": event.charged, "usages": event.usages})
     if event.broken is not None:
         raise Failure(event.broken.reason, event.broken.cause)
     return {call_id: FrozenDict(facts) for call_id, facts in by_call.items()}
-
-
-def charged(event: Gathered) -> dict[str, object]:
-    """Return the facts of what an effect is charged for."""
-    return {"requests": event.charged, "usages": event.usages}
 
 
 def charge(run: RunState, requests: int, usages: Sequence[Usage | None], **changes: object) -> RunState:

@@ -263,7 +263,7 @@ def _interrupted(work: Work, event: Interrupted) -> Effect | Onward:
     if event.results:
         take_results(work, event.results)
     _withhold_unseen(work)
-    interrupt(work, event.started)
+    interrupt(work)
     if event.broken is not None:
         if work.phase is Phase.EXECUTING and isinstance(event.broken.reason, LimitExceeded):
             return confirmed(work, event.broken)  # a reached limit lets the batch settle

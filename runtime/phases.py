@@ -223,13 +223,12 @@ class Resumed(NamedTuple):
 class Interrupted(NamedTuple):
     """The effect under way was cut short: by cancellation (no `broken`), or by what `broken` says.
 
-    `results`: those calls of the batch of which something is known; `started`: ids of others whose body began.
+    `results`: those calls of the batch of which something is known, if only that their body began.
     """
 
     now: float
     broken: Broken | None = None
     results: tuple[CallResult, ...] = ()
-    started: frozenset[str] = frozenset()
 
 
 Event: TypeAlias = (

@@ -10,7 +10,7 @@ from . import ledger
 from .admission import attached, detached
 from .chains import NO_FACTS, call_chain
 from .ending import blocked, finish, write_refusal
-from .gathering import NONE, Facts, gather
+from .gathering import NONE, NOTHING_OFF, Facts, gather
 from .phases import Broken, CallResult, Effect, Executed, Onward, Phase, RunTools
 from .retries import FAILED, count_retries
 from .work import Failure, Work
@@ -120,7 +120,7 @@ def confirmed(work: Work, broken: Broken | None) -> Effect | Onward:
             points.append((chain, attached(work, call)))
     if points:
         return gather(work, "after_tool_execute", points, Phase.SETTLING) or settled(work)
-    work.inactive = frozenset()
+    work.inactive = NOTHING_OFF
     return settled(work)
 
 

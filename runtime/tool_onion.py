@@ -11,7 +11,7 @@ from ..capabilities.records import copier, replace
 from ..capabilities.verdict import NOT_RUN_NOTE, Outcome
 from .admission import IDLE
 from .chains import active, hook_failed, inactive_links
-from .ending import UNKNOWN_NOTE
+from .ending import NOT_EXECUTED
 from .errors import IllegalTransition, InvalidReturn, RunError
 from .invoke import run_body
 from .ledger import exceeded
@@ -22,6 +22,7 @@ from .session import Session
 from .work import Failure
 
 HOOK = "wrap_tool_execute"
+UNKNOWN_NOTE = "It is not known whether this call took effect: it was interrupted."
 
 
 async def run_tools(session: Session, effect: RunTools) -> Executed:
@@ -109,7 +110,7 @@ class ToolRing(Ring):
         except RunError:
             done = self.interrupted()
         if done.outcome is None:
-            done = replace(done, outcome=Outcome("not_executed", NOT_RUN_NOTE, by="runtime"))
+            done = replace(done, outcome=NOT_EXECUTED)
         self.session.results[call.id] = self.result(done)
 
     def result(self, done: CallState) -> CallResult:

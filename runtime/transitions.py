@@ -142,7 +142,10 @@ def _judge(  # noqa: PLR0917  # one field of two records, and the rules for it
     if problem is None:
         if value is not new:
             tally.keep[name] = value
-        if value is not old:
+        if value is not old and guard is slots_guard:
+            assert isinstance(value, FrozenDict)
+            tally.changes[name] = Items({edge.key: value[edge.key]})  # the guard lets through nothing else
+        elif value is not old:
             run = after if isinstance(after, RunState) else after.run
             tally.changes[name] = change_of(name, old, value, run)
     elif RULES[owner].consequence == "restored":

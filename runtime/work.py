@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..capabilities.call_state import CallState
-from ..capabilities.capability import AnyCapability
 from ..capabilities.frozen import FrozenDict
 from ..capabilities.messages import AssistantMessage, Message
 from ..capabilities.state import RunState
@@ -51,7 +50,7 @@ class MachineState(NamedTuple):
     announced: bool = False
     pending: tuple[ApprovalRequest, ...] = ()
     resumed: tuple[Decision, ...] = ()
-    inactive: "frozenset[tuple[str, str]]" = frozenset()
+    inactive: frozenset[tuple[str, str]] = frozenset()
     effect: Effect | None = None
     writers: Mapping[str, tuple[str, int, str]] = FrozenDict()
     reason: Reason | None = None
@@ -145,7 +144,3 @@ class Work(Scribe):
             self.cause,
             self.call_index,
         )
-
-    def member(self, key: str) -> AnyCapability:
-        """Return a capability by key."""
-        return self.setup.plan.members[key]

@@ -5,7 +5,7 @@ from attrs import field, fields, frozen
 
 from capfold.capabilities.call_state import CallState
 from capfold.capabilities.grid import HOOKS
-from capfold.capabilities.owners import ANY, LATCH, RULES, Owner, owner_of, owners
+from capfold.capabilities.owners import ANY, LATCH, RULES, Owner, owners
 from capfold.capabilities.state import RunState
 
 TABLE = {
@@ -63,10 +63,3 @@ def test_every_owner_has_a_rule_about_known_hooks() -> None:
     assert set(Owner) == set(RULES)
     mentioned = {hook for rule in RULES.values() for hook in rule.allowed}
     assert mentioned <= {ANY, *HOOKS}
-
-
-def test_owner_of_one_field() -> None:
-    """One field can be asked about; an unknown name is an error."""
-    assert owner_of(RunState, "usage") is Owner.RUNTIME
-    with pytest.raises(KeyError):
-        owner_of(RunState, "usages")

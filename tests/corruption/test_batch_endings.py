@@ -26,8 +26,9 @@ from capfold.runtime import (
     RunResult,
     ScriptedModel,
 )
-from capfold.runtime.ending import UNKNOWN_NOTE, WITHHELD
+from capfold.runtime.ending import WITHHELD
 from capfold.runtime.errors import Reason
+from capfold.runtime.tool_onion import UNKNOWN_NOTE
 from tests.corruption.scenes import (
     TOOL_REDUCERS,
     Action,

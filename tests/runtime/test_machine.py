@@ -40,6 +40,7 @@ from capfold.runtime.phases import (
     Suspend,
     Undecided,
 )
+from capfold.runtime.tool_onion import unknown
 from capfold.runtime.work import MachineState
 from tests.runtime.desk import Observer, begin, check_closed, make, results
 
@@ -233,12 +234,13 @@ def test_undecided_suspends() -> None:
 
 
 def test_interrupted_batch_is_closed() -> None:
-    """What had an outcome keeps it, what had started is unknown, the rest did not run."""
+    """What is known of a call stands, be it only that it began; the rest did not run."""
     state, effect, _ = begin(make())
     calls = [call("look", {"n": i}, id=f"c{i}") for i in range(3)]
     state, effect, _ = feed(state, answer(effect, *calls))
-    done = ran(effect).results[0]
-    state, effect, _ = twice(state, Interrupted(103.0, None, (done,), frozenset({"c0", "c1"})))
+    done, began, _ = ran(effect).results
+    began = began._replace(call=replace(began.call, outcome=unknown(1)))
+    state, effect, _ = twice(state, Interrupted(103.0, None, (done, began)))
     assert isinstance(effect, Finish)
     assert "cancelled" == effect.run.status
     assert [("look", "succeeded"), ("look", "unknown"), ("look", "not_executed")] == results(

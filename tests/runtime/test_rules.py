@@ -8,7 +8,7 @@ from attrs import fields
 
 from capfold.capabilities.call_state import CallState
 from capfold.capabilities.grid import HOOKS
-from capfold.capabilities.owners import RULES, owner_of
+from capfold.capabilities.owners import RULES, owners
 from capfold.capabilities.state import RunState
 from capfold.runtime.phases import MOVES, Phase
 from capfold.runtime.rules import rules_json, rules_markdown, rules_mermaid, rules_text
@@ -24,7 +24,7 @@ def test_every_field_stands_with_its_owner(record: type) -> None:
         for owner, rule in TABLES["owners"].items()
         for name in rule["fields"].get(record.__name__, [])
     }
-    assert {field.name: owner_of(record, field.name).name for field in fields(record)} == listed
+    assert {name: owner.name for name, owner in owners(record).items()} == listed
 
 
 def test_tables_are_whole() -> None:

@@ -43,11 +43,17 @@ __all__ = ["AnyCapability", "CallNext", "Capability", "Declaration", "Outside", 
 S = TypeVar("S", default=None)
 Declaration: TypeAlias = Literal["idempotent", "order_insensitive", "repairs"]
 DECLARATIONS: frozenset[str] = frozenset(get_args(Declaration))
+# Who else acts in a run: a capability of such a name could pass for a person in log, verdicts and outcomes.
+ACTORS = frozenset({"runtime", "model", "tool", "person", "permissions"})
 
 
 def _key(instance: object, attribute: "Attribute[str]", value: str) -> None:
     if type(value) is not str or not value:
         raise TypeError(f"{type(instance).__name__}.key must be a non-empty string, not {value!r:.80}")
+    if value in ACTORS:
+        raise ValueError(
+            f"{type(instance).__name__}.key must not be {value!r}: in a log that is somebody else"
+        )
 
 
 @frozen

@@ -163,7 +163,11 @@ def freeze_mapping(value: object, what: str) -> FrozenDict[Json]:
         return value
     if not isinstance(value, Mapping):
         raise TypeError(f"{what} must be a mapping of JSON values, not {type(value).__name__}")
-    frozen = freeze(value)
+    try:
+        frozen = freeze(value)
+    except FreezeError as error:
+        error.add_note(f"in {what}")
+        raise
     assert isinstance(frozen, FrozenDict)
     return frozen
 
@@ -212,6 +216,30 @@ def _freeze_array(value: Iterable[object], depth: int) -> FrozenList:
     except FreezeError as error:
         raise error.below(len(items)) from None
     return FrozenList(items)
+
+
+def json_problem(value: object) -> str | None:
+    """Say what in a value that looks frozen is not, or None: the constructors take members on trust.
+
+    A list inside could be changed after every check, and an object could not be written down.
+    """
+    for member in _members(value):
+        if isinstance(member, dict | list) and type(member) not in {FrozenDict, FrozenList}:
+            return f"it holds a {type(member).__name__}, which can change: use freeze(...)"
+        problem = json_problem(member)
+        if problem is not None:
+            return problem
+    try:
+        freeze(value)
+    except FreezeError as error:
+        return error.message
+    return None
+
+
+def _members(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def thaw(value: object) -> object:

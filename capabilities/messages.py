@@ -163,7 +163,7 @@ class Usage:
 
     def __add__(self, other: "Usage") -> "Usage":
         """Add two usages, field by field."""
-        return _SUM(  # sums of valid counts are valid: 0.7 us, 3 us through the validators
+        return _SUM(  # sums of valid counts are valid: no need to pay for the validators
             self,
             _add(self.input_tokens, other.input_tokens),
             _add(self.output_tokens, other.output_tokens),

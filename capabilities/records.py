@@ -2,9 +2,9 @@
 
 `attrs.evolve` runs converters and validators again; the verbs and the runtime change fields by values that are
 frozen and valid already, so they copy by one generated function for each set of changed names.
-A record without slots is copied as its dict, any other slot by slot. Measured on a RunState of 32 fields,
-CPython 3.11: `attrs.evolve` 9.6 us, slot by slot 2.2 us, as a dict 0.4 us. The plain twin `replace_plainly` is
-what tests compare it with.
+A record without slots is copied as its dict, any other slot by slot. On a RunState, slot by slot takes about a
+quarter of the time of `attrs.evolve`, as a dict less than a tenth. The plain twin `replace_plainly` is what tests
+compare it with.
 """
 
 from collections.abc import Callable

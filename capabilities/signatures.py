@@ -10,7 +10,7 @@ from types import MethodType, SimpleNamespace
 from typing import Annotated, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
 from weakref import WeakKeyDictionary
 
-from attrs import frozen
+from attrs import field, frozen
 
 from .docstrings import argument_docs
 from .frozen import FreezeError, FrozenDict, Json, freeze, freeze_mapping, thaw
@@ -51,6 +51,12 @@ class Signature:
     parameters: tuple[Parameter, ...]
     schema: FrozenDict[Json]
     is_async: bool
+    # Whether there are parameters that the model does not fill; asked at each call.
+    injects: bool = field(init=False)
+
+    @injects.default
+    def _injects(self) -> bool:
+        return any(parameter.source != "arguments" for parameter in self.parameters)
 
 
 _CACHE: "WeakKeyDictionary[object, Signature]" = WeakKeyDictionary()

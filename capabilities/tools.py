@@ -3,8 +3,9 @@
 Knows nothing of runs, or of how arguments are validated.
 """
 
+import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias, Unpack, overload
 
@@ -84,6 +85,8 @@ def as_where(value: Where) -> Where:
     if callable(value):
         check_plain(value, "a tool condition")
         return value
+    if not isinstance(value, Iterable):
+        raise TypeError(f"tools must be a set of names or a predicate on Tool, not {value!r:.80}")
     names = frozenset(value)
     for name in names:
         if type(name) is not str:
@@ -153,6 +156,8 @@ def tool(
         if isinstance(function, Tool):
             raise TypeError(f"{function.name!r} is a Tool already: use attrs.evolve or with_capabilities")
         signature = signature_of(function)
+        if name is None and isinstance(function, functools.partial):
+            raise ValueError("a partial has no name that a model could call: write tool(partial, name=...)")
         called = name if name is not None else str(getattr(function, "__name__", type(function).__name__))
         if called == "<lambda>":
             raise ValueError("a lambda has no name that a model could call: write tool(function, name=...)")
@@ -172,7 +177,16 @@ def as_tool(value: object) -> Tool:
     raise TypeError(f"a tool list holds Tool, Toolkit or plain functions, not {type(value).__name__}")
 
 
+def check_list(value: object, what: str) -> None:
+    """Raise TypeError for a tool list that is none, such as a single tool."""
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise TypeError(
+            f"{what} must be a list of Tool, Toolkit or plain functions, not {type(value).__name__}"
+        )
+
+
 def _members(value: "Iterable[Tool | Toolkit | Function]") -> "tuple[Tool | Toolkit, ...]":
+    check_list(value, "Toolkit.tools")
     return tuple(item if isinstance(item, Toolkit) else as_tool(item) for item in value)
 
 

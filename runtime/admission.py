@@ -19,10 +19,11 @@ from ..capabilities.tools import Tool
 from ..capabilities.verdict import Outcome, Problem, Verdict
 from . import ledger
 from .arguments import decode, validate
-from .chains import NO_FACTS, accept, active, call_chain, call_link, inactive_links
+from .chains import NO_FACTS, accept, active, call_chain, call_link, inactive_links, write_silent
 from .ending import NOT_EXECUTED, check_failed
 from .gathering import NONE, NOTHING_OFF, Facts, gather
 from .phases import Effect, Onward, Phase
+from .problems import said
 from .setup import placeholder
 from .work import Failure, Work
 
@@ -30,8 +31,6 @@ IDLE = RunState()
 BLANK = CallState(run=IDLE)
 _OPEN = copier(CallState, "asked", "tool", "index", "retry", "max_retries", "arguments", "problems")
 NOT_AVAILABLE = "not available"
-
-
 _WITH_RUN = copier(CallState, "run")
 _TO_JUDGE = copier(CallState, "run", "earlier")
 
@@ -68,17 +67,16 @@ def shape(work: Work, calls: tuple[ToolCall, ...]) -> Effect | Onward:
             batch.append(replace(call, outcome=Outcome("validation_error", content, by="runtime")))
             continue
         arguments, problems = decode(asked.arguments)
-        call = (
-            _OPEN(  # a copy of a blank one: all of this is valid already, and validators cost as much again
-                BLANK,
-                asked,
-                selected,
-                index,
-                retries.get(asked.name, 0),
-                selected.max_retries,
-                arguments,
-                problems or validate_all(work, selected, arguments),
-            )
+        # A copy of a blank one: all of this is valid already, and validators cost as much again.
+        call = _OPEN(
+            BLANK,
+            asked,
+            selected,
+            index,
+            retries.get(asked.name, 0),
+            selected.max_retries,
+            arguments,
+            problems or validate_all(work, selected, arguments),
         )
         batch.append(_shaped(work, call))
     work.batch = tuple(batch)
@@ -101,11 +99,6 @@ def validate_all(work: Work, tool: Tool, arguments: FrozenDict[Json]) -> tuple[P
         return problems
     rich = work.setup.rich.get(tool.name)
     return rich(arguments) if rich is not None else ()
-
-
-def said(problems: tuple[Problem, ...]) -> str:
-    """Return problems as one line, "" for none."""
-    return "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
 
 
 def _shaped(work: Work, call: CallState) -> CallState:
@@ -143,7 +136,7 @@ def _before_chain(work: Work, chain: Chain, shaped: CallState, *, must_be_valid:
         after = call_link(link, given)
         if after is given:
             if work.setup.audit_all:
-                work.write("transition", actor=link.key, call=call.id, index=link.index, hook=link.hook)
+                write_silent(work, link, call.id)
             continue
         call = accept(work, given, after, link, call.id, arguments_problem=problem if must_be_valid else None)
         work.run = call.run

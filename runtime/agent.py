@@ -1,48 +1,41 @@
-"""Agent: what users build and run. Everything that can be wrong with it fails here, before any run."""
+"""Agent: what users build and run. Everything that can be wrong with it fails when it is built, before any run."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, cast
 
 import anyio
 from attrs import evolve
 from typing_extensions import TypeVar
 
-from ..capabilities.capability import AnyCapability, state_type
-from ..capabilities.compose import Plan, compose
-from ..capabilities.frozen import EMPTY, FrozenDict, Json, freeze_mapping
+from ..capabilities.capability import AnyCapability
+from ..capabilities.compose import compose
+from ..capabilities.frozen import EMPTY, FrozenDict, freeze_mapping
 from ..capabilities.messages import Content, Message
 from ..capabilities.scopes import capability_list
-from ..capabilities.signatures import signature_of
-from ..capabilities.tools import Placed, SchemaFunction, Tool, Toolkit, place
-from ..capabilities.verdict import Problem
+from ..capabilities.tools import Tool, check_list
 from . import machine
-from .approving import match
-from .arguments import rich_problems
+from .approving import decision_list, match
+from .building import ToolLike, check_needs, check_options, check_port, check_shapes, with_tools
 from .decisions import Approver, Decision
 from .driver import Driver
-from .ending import pending_messages
 from .errors import DecisionError, run_error
-from .late_codec import input_converter
 from .limits import Limits
 from .log import Log
 from .models import Model, as_model
 from .output import output_type as make_output_type
 from .permissions import Permissions
-from .phases import Finish, Suspend
+from .phases import Finish
 from .port import LocalPort, Port
-from .result import RunResult
+from .result import RunResult, result_of
 from .session import Session
 from .setup import Setup
-from .sinks import Sink
+from .sinks import Sink, sink_list
 from .snapshot import read_snapshot, refuse_changed
-from .structuring import has_rich
-from .work import MachineState
 
 Out = TypeVar("Out", default=str)
 # What an agent puts out that says nothing else; Out cannot tell mypy so.
 _STR = cast(Any, str)
-ToolLike = Tool | Toolkit | Callable[..., object]
 
 
 class Agent(Generic[Out]):
@@ -75,27 +68,24 @@ class Agent(Generic[Out]):
         port: Port | None = None,
     ) -> None:
         """Compose the list and check everything once."""
-        if type(name) is not str or not name:
-            raise TypeError(f"an agent's name is a non-empty string, not {name!r}")
-        if type(instructions) is not str:
-            raise TypeError(f"instructions is a string, not {type(instructions).__name__}")
-        if audit not in {"changes", "all"}:
-            raise ValueError(f"audit is 'changes' or 'all', not {audit!r}")
-        for what, count in (("output_retries", output_retries), ("unselected_retries", unselected_retries)):
-            if type(count) is not int or count < 0:
-                raise ValueError(f"{what} must be an integer of at least 0, not {count!r}")
-        if type(permissions) is not Permissions:
-            raise TypeError(f"permissions is a Permissions(...), not {type(permissions).__name__}")
-        for i, sink in enumerate(sinks):
-            if not callable(getattr(sink, "write", None)) or not hasattr(sink, "best_effort"):
-                raise TypeError(f"sinks[{i}] is no sink, such as JsonLines(path): {type(sink).__name__}")
+        check_shapes(
+            name=name,
+            instructions=instructions,
+            audit=audit,
+            output_retries=output_retries,
+            unselected_retries=unselected_retries,
+            permissions=permissions,
+            strict=strict,
+        )
+        check_port(port)
+        check_list(tools, "tools")
         check_options(limits, approver)
         members = capability_list(capabilities, "capabilities")
         self._tools = tuple(tools)
         self._capabilities = members
         self._approver = approver
         self._deps = deps
-        self._sinks = tuple(sinks)
+        self._sinks = sink_list(sinks)
         self._port: Port = port if port is not None else LocalPort()
         base = Setup(
             name=name,
@@ -159,6 +149,8 @@ class Agent(Generic[Out]):
         `messages` is a history to continue; `context` read-only JSON for hooks and tools; `deps` any object for
         tools, wrappers and gatherers. Raises RunError in its subclasses when the run fails.
         """
+        if run_id is not None and (type(run_id) is not str or not run_id):
+            raise TypeError(f"run_id is a non-empty string, not {run_id!r:.80}")
         setup = self._setup_of(model, settings, limits, tools)
         found = self._deps if deps is None else deps
         check_needs(setup, found, context)
@@ -201,7 +193,11 @@ class Agent(Generic[Out]):
             tools=tools,
             run_id=run_id,
         )
-        return anyio.run(run)
+        try:
+            anyio.get_cancelled_exc_class()
+        except RuntimeError:  # no event loop in this thread
+            return anyio.run(run)
+        raise RuntimeError("run_sync starts an event loop, and one is running: write `await agent.run(...)`")
 
     async def resume(
         self,
@@ -220,6 +216,10 @@ class Agent(Generic[Out]):
         """
         if isinstance(suspended, str):
             state, log = read_snapshot(suspended, self.setup, allow_changed=frozenset(allow_changed))
+        elif not isinstance(suspended, RunResult):
+            raise TypeError(
+                f"resume takes a suspended RunResult or the text of its snapshot, not {type(suspended).__name__}"
+            )
         else:
             found = suspended.machine
             if found is None or suspended.status != "suspended":
@@ -235,7 +235,7 @@ class Agent(Generic[Out]):
         check_needs(setup, deps, state.run.context)
         asked = approver if approver is not None else self._approver
         if not decisions and asked is not None:
-            given = tuple(await self._port.ask(asked, state.pending, None))
+            given = decision_list(await self._port.ask(asked, state.pending, None))
             if len(given) != len(state.pending):
                 raise DecisionError(f"{len(state.pending)} decisions are wanted, {len(given)} were given")
             decisions = {
@@ -267,119 +267,13 @@ class Agent(Generic[Out]):
         if model is not None:
             changes["model"] = as_model(model)
         if settings:
-            changes["settings"] = freeze_mapping({**self.setup.settings, **settings}, "settings")
+            given = freeze_mapping(settings, "settings")
+            changes["settings"] = FrozenDict({**self.setup.settings, **given})
         if limits is not None:
             check_options(limits, None)
             changes["limits"] = limits
+        check_list(tools, "tools")
         if not changes and not tools:
             return self.setup
         setup = evolve(self.setup, **changes)  # type: ignore[arg-type]  # fields of Setup, by name
         return with_tools(setup, self._capabilities, (*self._tools, *tools)) if tools else setup
-
-
-def with_tools(setup: Setup, capabilities: tuple[AnyCapability, ...], tools: Sequence[ToolLike]) -> Setup:
-    """Return the setup with its inventory placed and its plan composed. Raises ValueError for what clashes."""
-    bundled: list[ToolLike] = [*tools]
-    texts = [setup.instructions] if setup.instructions else []
-    bare = compose(capabilities)
-    for leaf in bare.agent:
-        bundled += leaf.capability.provide_tools()
-        text = leaf.capability.provide_instructions()
-        if text:
-            texts.append(text)
-    placed = place(bundled)
-    plan = compose(capabilities, placed)
-    for member in plan.members.values():
-        state_type(type(member))  # a slot whose type cannot be found fails here, not in a run
-    names = {item.tool.name for item in placed}
-    scoped = {id(member): member for item in placed for member in item.members}  # combinators too
-    for member in (*capabilities, *plan.members.values(), *scoped.values()):
-        for name in sorted(member.tool_names() - names):
-            known = ", ".join(sorted(names)) or "none"
-            raise ValueError(
-                f"{member.key} mentions the tool {name!r}, which does not exist; there are: {known}"
-            )
-    return evolve(
-        setup,
-        plan=plan,
-        placed=placed,
-        inventory=tuple(item.tool for item in placed),
-        by_name=FrozenDict({item.tool.name: item.tool for item in placed}),
-        tool_names=tuple(item.tool.name for item in placed),
-        needs=needs_of(plan, placed),
-        tool_digests=FrozenDict({item.tool.name: item.tool.digest for item in placed}),
-        instructions="\n\n".join(texts),
-        prints=FrozenDict({key: member.describe().digest for key, member in plan.members.items()}),
-        rich=FrozenDict(rich_checks(placed)),
-    )
-
-
-def rich_checks(placed: Sequence[Placed]) -> dict[str, Callable[[FrozenDict[Json]], tuple[Problem, ...]]]:
-    """Return, per tool whose types say more than its schema, what finds the rest; binds every tool to the codec."""
-    found: dict[str, Callable[[FrozenDict[Json]], tuple[Problem, ...]]] = {}
-    for item in placed:
-        function = item.tool.function
-        if function is None or isinstance(function, SchemaFunction):
-            continue
-        signature = signature_of(function)
-        if has_rich(signature, input_converter):
-            found[item.tool.name] = functools.partial(_rich, signature)
-    return found
-
-
-def _rich(signature: object, arguments: FrozenDict[Json]) -> tuple[Problem, ...]:
-    return rich_problems(signature, arguments, input_converter)  # type: ignore[arg-type]  # a Signature, from rich_checks
-
-
-def check_options(limits: object, approver: object) -> None:
-    """Raise TypeError for limits or an approver that are none."""
-    if type(limits) is not Limits:
-        raise TypeError(f"limits is a Limits(...), not {type(limits).__name__}")
-    if approver is not None and not callable(approver):
-        raise TypeError(f"an approver is a function of the requests, not {type(approver).__name__}")
-
-
-def needs_of(plan: Plan, placed: Sequence[Placed]) -> tuple[tuple[str, str, str], ...]:
-    """Return what capabilities and tools need to be there when a run starts: (who, where, key)."""
-    found = [
-        (member.key, "deps", key) for member in plan.members.values() for key in sorted(member.needs_deps())
-    ]
-    for item in placed:
-        function = item.tool.function
-        if function is None or isinstance(function, SchemaFunction):
-            continue
-        found += [
-            (f"tool {item.tool.name!r}", parameter.source, parameter.key)
-            for parameter in signature_of(function).parameters
-            if parameter.required and parameter.source in {"deps", "context"}
-        ]
-    return tuple(found)
-
-
-def check_needs(setup: Setup, deps: object, context: Mapping[str, object]) -> None:
-    """Raise ValueError when something that capabilities or tools need is not there."""
-    for who, where, key in setup.needs:
-        if where == "deps" and not has_dep(deps, key):
-            raise ValueError(f"{who} needs {key!r} in deps; give run(..., deps={{{key!r}: ...}})")
-        if where == "context" and key not in context:
-            raise ValueError(f"{who} needs {key!r} in context, and has no default for it")
-
-
-def has_dep(deps: object, key: str) -> bool:
-    """Tell whether deps, a mapping or an object, has a key."""
-    return key in deps if isinstance(deps, Mapping) else hasattr(deps, key)
-
-
-def result_of(state: MachineState, end: Finish | Suspend, log: Log) -> RunResult[object]:
-    """Return the result of a run that is over or suspended."""
-    run = state.run if isinstance(end, Suspend) else end.run
-    if isinstance(end, Suspend):
-        return RunResult(
-            state=run,
-            log=log,
-            output=None,
-            pending=state.pending,
-            messages=pending_messages(state),
-            machine=state,
-        )
-    return RunResult(state=run, log=log, output=run.output, messages=run.messages)

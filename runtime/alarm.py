@@ -1,7 +1,7 @@
 """Timeouts on asyncio by one shared timer per event loop, instead of one for each leaf.
 
-A leaf that ends in time costs two dictionary writes: 0.4 us, where a timer of its own costs 2.5 and
-`anyio.fail_after` 12. The timer is set for the earliest deadline there was; when it fires it cancels what is
+A leaf that ends in time costs two dictionary writes, about a sixth of a timer of its own and a thirtieth of
+`anyio.fail_after`. The timer is set for the earliest deadline there was; when it fires it cancels what is
 late and is set again. The plain twin, `anyio.fail_after`, is what the port uses on trio; tests compare the two.
 Cancellations are counted as in `asyncio.timeout` (3.11): one from elsewhere stays one.
 """
@@ -13,6 +13,8 @@ from typing import TypeVar
 from .port import Late
 
 T = TypeVar("T")
+# A step that swallowed its cancellation, or cleans up for long, is cancelled again after so many seconds.
+AGAIN = 1.0
 
 
 class Alarm:
@@ -22,7 +24,7 @@ class Alarm:
         """Serve the running loop; start without a timer."""
         self.loop = asyncio.get_running_loop()
         self._waiting: dict[object, tuple[float, asyncio.Task[object]]] = {}
-        self._late: set[object] = set()
+        self._late: dict[object, int] = {}  # leaf -> how often it was cancelled
         self._timer: asyncio.TimerHandle | None = None
 
     async def bounded(self, step: Callable[[], Awaitable[T]], timeout: float) -> T:  # noqa: ASYNC109  # it is one
@@ -38,16 +40,19 @@ class Alarm:
         try:
             return await step()
         except asyncio.CancelledError as error:
-            if leaf in self._late:
-                self._late.remove(leaf)
-                if task.uncancel() <= asked:
-                    raise Late(f"no result within {timeout} seconds") from error
+            if leaf in self._late and self._uncancel(leaf, task) <= asked:
+                raise Late(f"no result within {timeout} seconds") from error
             raise
         finally:
             self._waiting.pop(leaf, None)
             if leaf in self._late:  # the step swallowed the cancellation: it is not to be counted any longer
-                self._late.remove(leaf)
-                task.uncancel()
+                self._uncancel(leaf, task)
+
+    def _uncancel(self, leaf: object, task: "asyncio.Task[object]") -> int:
+        """Take the cancellations of a leaf back; return how many the task is left with."""
+        for _ in range(self._late.pop(leaf)):
+            task.uncancel()
+        return task.cancelling()
 
     def _set(self, deadline: float) -> None:
         if self._timer is not None:
@@ -60,8 +65,8 @@ class Alarm:
         now = self.loop.time()
         for leaf, (deadline, task) in list(self._waiting.items()):
             if deadline <= now:
-                del self._waiting[leaf]
-                self._late.add(leaf)
+                self._waiting[leaf] = (now + AGAIN, task)
+                self._late[leaf] = self._late.get(leaf, 0) + 1
                 task.cancel()
         if self._waiting:
             self._set(min(deadline for deadline, _ in self._waiting.values()))

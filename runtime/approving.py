@@ -4,19 +4,20 @@ An approval binds to a digest of run, call, tool, arguments and injected values;
 again right before execution.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..capabilities.call_state import CallState
 from ..capabilities.frozen import digest, same
 from ..capabilities.records import copier, replace
 from ..capabilities.state import RunState
-from ..capabilities.verdict import ALWAYS, UNDECIDED, Outcome
+from ..capabilities.verdict import ALWAYS, UNDECIDED, Always, Outcome
 from .admission import gather_admit, judge, validate_all
 from .decisions import DECISIONS, Answer, ApprovalRequest, Approve, Decision, Deny, Edit
 from .ending import check_failed
 from .errors import DecisionError
 from .gathering import NONE, Facts
 from .phases import AskApproval, Effect, Onward, Phase, Suspend
+from .problems import said
 from .settling import execute
 from .work import Work
 
@@ -57,12 +58,12 @@ def needs_person(work: Work, call: CallState) -> bool:
     return grant is None or grant not in work.grants
 
 
-def narrowest(call: CallState) -> str:
+def narrowest(call: CallState) -> Always:
     """Return the narrowest standing grant that all who asked allow."""
     return min((ask.always for ask in call.verdict.approval), key=ALWAYS.index)
 
 
-def grant_of(call: CallState, always: str) -> str | None:
+def grant_of(call: CallState, always: Always) -> str | None:
     """Return the standing grant that covers this call: the same tool, and by default the same arguments."""
     if always == "tool":
         return f"tool:{call.tool.digest}"
@@ -84,7 +85,7 @@ def request_for(work: Work, call: CallState) -> ApprovalRequest:
         arguments=call.arguments,
         prompts=tuple(ask.prompt for ask in asks),
         asked_by=tuple(ask.by or "" for ask in asks),
-        always=narrowest(call),  # type: ignore[arg-type]  # one of ALWAYS
+        always=narrowest(call),
         timeout=min(timeouts, default=None),
     )
 
@@ -100,6 +101,10 @@ def suspend(work: Work, why: str) -> Effect:
 
 def match(pending: Sequence[ApprovalRequest], decisions: Mapping[str, object]) -> tuple[Decision, ...]:
     """Return one decision per request, in their order. Raises DecisionError naming the digest; nothing changes."""
+    if not isinstance(decisions, Mapping):
+        raise DecisionError(
+            f"decisions is a mapping from a pending request's digest to its decision, not {type(decisions).__name__}"
+        )
     wanted = {request.digest for request in pending}
     for given in decisions:
         if given not in wanted:
@@ -115,6 +120,15 @@ def match(pending: Sequence[ApprovalRequest], decisions: Mapping[str, object]) -
             )
         found.append(check_decision(request, decision))
     return tuple(found)
+
+
+def decision_list(given: object) -> tuple[Decision, ...]:
+    """Return an approver's answer as a tuple, its items unchecked. Raises DecisionError for what is no list."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise DecisionError(
+            f"an approver returns a list of decisions, one per request, not {type(given).__name__}"
+        )
+    return tuple(given)
 
 
 def check_decision(request: ApprovalRequest, decision: object) -> Decision:
@@ -144,9 +158,8 @@ def check_decisions(work: Work, decisions: Sequence[Decision]) -> None:
         if isinstance(decision, Edit):
             problems = validate_all(work, call.tool, decision.arguments)
             if problems:
-                lines = "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
                 raise DecisionError(
-                    f"the edited arguments of {request.tool} are not valid: {lines}", request.digest
+                    f"the edited arguments of {request.tool} are not valid: {said(problems)}", request.digest
                 )
 
 

@@ -5,14 +5,17 @@ For each link: call it, compare, judge, write down. A record that comes back as 
 
 import inspect
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import TypeVar
 
 from ..capabilities.call_state import CallState
+from ..capabilities.combinators import Predicate
 from ..capabilities.compose import Chain, Link
 from ..capabilities.frozen import FrozenDict, Json
+from ..capabilities.grid import HOOKS
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
-from .errors import HookFailed, InvalidReturn
+from .errors import HookFailed, InvalidReturn, Place
 from .guards import Edge
 from .transitions import check, stamp
 from .work import Failure, Work
@@ -23,7 +26,18 @@ NO_FACTS: FrozenDict[object] = FrozenDict()
 
 def run_of(record: RunState | CallState) -> RunState:
     """Return the run state of a record, which may be one itself."""
-    return record if type(record) is RunState else record.run  # type: ignore[union-attr]  # one of the two records
+    return record if isinstance(record, RunState) else record.run
+
+
+def call_of(record: RunState | CallState) -> str | None:
+    """Return the id of the call that a record is about, None for the run as a whole."""
+    return record.id if isinstance(record, CallState) else None
+
+
+def place_of(link: Link, record: RunState | CallState) -> Place:
+    """Return where a reason arose that a hook gave on a record."""
+    step, call = run_of(record).run_step, call_of(record)
+    return Place(key=link.key, index=link.index, hook=link.hook, step=step, call=call)
 
 
 def inactive_links(chain: Chain, record: RunState | CallState) -> frozenset[tuple[str, str]]:
@@ -33,13 +47,12 @@ def inactive_links(chain: Chain, record: RunState | CallState) -> frozenset[tupl
     """
     if not chain.conditional:
         return frozenset()
-    run = run_of(record)
-    call_id = record.id if isinstance(record, CallState) else ""
+    call_id = call_of(record) or ""
     off: set[tuple[str, str]] = set()
     for links in (chain.choice, chain.gatherers):
         taken: set[str] = set()
         for link in links:
-            if link.key in taken or not all(_holds(link, condition, run) for condition in link.conditions):
+            if link.key in taken or not all(_holds(link, condition, record) for condition in link.conditions):
                 off.add((call_id, link_id(link)))
             else:
                 taken.add(link.key)
@@ -51,19 +64,15 @@ def link_id(link: Link) -> str:
     return f"{link.hook}:{id(link)}"
 
 
-def _holds(link: Link, condition: object, run: RunState) -> bool:
-    assert callable(condition)
+def _holds(link: Link, condition: Predicate, record: RunState | CallState) -> bool:
     try:
-        verdict = condition(run)
+        verdict: object = condition(run_of(record))
     except Exception as error:
         raise Failure(
             HookFailed(
                 message=f"the condition of {link.key} raised {type(error).__name__}: {error}",
-                key=link.key,
-                index=link.index,
-                hook=link.hook,
-                step=run.run_step,
                 error=type(error).__name__,
+                **place_of(link, record),
             ),
             error,
         ) from error
@@ -72,10 +81,7 @@ def _holds(link: Link, condition: object, run: RunState) -> bool:
         raise Failure(
             InvalidReturn(
                 message=f"the condition of {link.key} must return True or False, not {verdict!r:.80}",
-                key=link.key,
-                index=link.index,
-                hook=link.hook,
-                step=run.run_step,
+                **place_of(link, record),
             )
         )
     return verdict
@@ -100,16 +106,28 @@ def call_chain(work: Work, chain: Chain, record: R, facts: Mapping[str, object] 
         if facts:
             own = FrozenDict({link.key: facts[link.key]}) if link.key in facts else NO_FACTS
             given = replace(record, facts=own)
-        after = call_link(link, given)
+        lent = lend(given) if chain.hook == "after_run" else given
+        after = call_link(link, lent)
         if after is not given:
             record = accept(work, given, after, link, call_id)
             work.run = run_of(record)
         elif audit_all:
-            work.write("transition", actor=link.key, call=call_id, index=link.index, hook=link.hook)
+            write_silent(work, link, call_id)
     if facts and record.facts:
         record = replace(record, facts=NO_FACTS)
         work.run = run_of(record)
     return record
+
+
+def lend(record: R) -> R:
+    """Return the record with an output of its own: a hook may write into one that has lists, and is found out."""
+    output = run_of(record).output
+    return record if output is None or type(output) is str else replace(record, output=deepcopy(output))
+
+
+def write_silent(work: Work, link: Link, call_id: str | None) -> None:
+    """Write down a hook that changed nothing; for audit="all"."""
+    work.write("transition", actor=link.key, call=call_id, index=link.index, hook=link.hook)
 
 
 def call_link(link: Link, record: R) -> R:
@@ -127,12 +145,8 @@ def hook_failed(link: Link, record: RunState | CallState, error: BaseException) 
     """Return the reason of a hook that raised."""
     return HookFailed(
         message=f"{link.key}.{link.hook} raised {type(error).__name__}: {error}",
-        key=link.key,
-        index=link.index,
-        hook=link.hook,
-        step=run_of(record).run_step,
-        call=record.id if isinstance(record, CallState) else None,
         error=type(error).__name__,
+        **place_of(link, record),
     )
 
 
@@ -147,18 +161,15 @@ def invalid_return(link: Link, record: RunState | CallState, after: object) -> I
     wanted = type(record).__name__
     discard(after)
     if inspect.iscoroutine(after):
-        what = "a coroutine: a reducer is a plain function"
+        wraps = HOOKS[link.hook].kind == "wrapper"
+        what = f"a coroutine: {'did you forget an await?' if wraps else 'a reducer is a plain function'}"
     elif isinstance(after, type(record)):
         what = f"a subclass of it, {type(after).__name__}"
     else:
         what = "None: did you forget to return the record?" if after is None else type(after).__name__
     return InvalidReturn(
         message=f"{link.key}.{link.hook} must return a {wanted}, and returned {what}",
-        key=link.key,
-        index=link.index,
-        hook=link.hook,
-        step=run_of(record).run_step,
-        call=record.id if isinstance(record, CallState) else None,
+        **place_of(link, record),
     )
 
 
@@ -169,15 +180,15 @@ def accept(
     link: Link,
     call_id: str | None,
     *,
-    arguments_problem: "Callable[[FrozenDict[Json]], str | None] | None" = None,
+    arguments_problem: Callable[[FrozenDict[Json]], str | None] | None = None,
 ) -> R:
     """Judge one transition, write it down, and return the record that goes on. Raises `Failure` on a rejection."""
     setup = work.setup
     edge = Edge(link.key, link.index, link.hook, setup.output.problem, arguments_problem, setup.plan.members)
     record, transition = check(before, after, edge)
     if transition is None:
-        if work.setup.audit_all:
-            work.write("transition", actor=link.key, call=call_id, index=link.index, hook=link.hook)
+        if setup.audit_all:
+            write_silent(work, link, call_id)
         return record
     problem = work.write_transition(transition, call_id)
     if problem is not None:

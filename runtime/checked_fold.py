@@ -1,17 +1,18 @@
 """checked_fold: reducers folded over one record with the runtime's rules, outside any run. For tests and audits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from attrs import evolve
 
 from ..capabilities.call_state import CallState
 from ..capabilities.capability import AnyCapability
-from ..capabilities.compose import compose
+from ..capabilities.compose import Chain, compose
 from ..capabilities.grid import HOOKS, REDUCERS
+from ..capabilities.scopes import capability_list
 from ..capabilities.state import RunState
 from ..capabilities.tools import Placed
-from .chains import active, call_link, inactive_links, run_of, stamped
+from .chains import active, call_link, call_of, inactive_links, run_of, stamped
 from .errors import run_error
 from .guards import Edge
 from .scribe import transition_problem
@@ -34,23 +35,23 @@ def checked_fold(
         raise ValueError(f"{hook!r} is no reducer; reducers are {', '.join(REDUCERS)}")
     if type(record).__name__ != HOOKS[hook].record:
         raise TypeError(f"{hook} takes a {HOOKS[hook].record}, not {type(record).__name__}")
+    capabilities = capability_list(capabilities, "capabilities")
     if isinstance(record, CallState):
         composed = compose(capabilities, [Placed(evolve(record.tool, capabilities=()), (), ())])
         plan = composed.tool(record.tool.name)
-        before = plan.repairs if record.problems else plan.before
-        chains = {
-            "before_tool_execute": before,
+        chains: Mapping[str, Chain] = {
+            "before_tool_execute": plan.repairs if record.problems else plan.before,
             "admit_tool_execute": plan.admit,
             "after_tool_execute": plan.after,
         }
-        links = chains[hook]
     else:
         composed = compose(capabilities)
-        links = composed.chains[hook]
+        chains = composed.chains
+    chain = chains[hook]
     found: list[Transition] = []
     try:
-        call_id = record.id if isinstance(record, CallState) else None
-        for link in active(links.links, inactive_links(links, record), call_id or ""):
+        call_id = call_of(record)
+        for link in active(chain.links, inactive_links(chain, record), call_id or ""):
             after = call_link(link, record)
             checked, transition = check(
                 record, after, Edge(link.key, link.index, link.hook, members=composed.members)

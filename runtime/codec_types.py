@@ -35,15 +35,12 @@ def register_types(converter: Converter) -> None:
     converter.register_structure_hook_factory(_is_literal, _literal)
     converter.register_structure_hook_factory(lambda t: issubclass(t, Enum), enum_reader)
     converter.register_unstructure_hook_func(lambda t: issubclass(t, Enum), lambda value: value.value)
-    # pydantic, by its protocol, so that it need not be installed
-    converter.register_structure_hook_func(
-        lambda t: isinstance(t, type) and hasattr(t, "model_validate_json"),
-        lambda value, t: t.model_validate(value),
-    )
-    converter.register_unstructure_hook_func(
-        lambda t: isinstance(t, type) and hasattr(t, "model_validate_json"),
-        lambda value: value.model_dump(mode="json"),
-    )
+    converter.register_structure_hook_func(_is_pydantic, lambda value, t: t.model_validate(value))
+    converter.register_unstructure_hook_func(_is_pydantic, lambda value: value.model_dump(mode="json"))
+
+
+def _is_pydantic(t: object) -> bool:  # by its protocol, so that it need not be installed
+    return isinstance(t, type) and hasattr(t, "model_validate_json")
 
 
 # --- scalars

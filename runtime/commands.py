@@ -7,8 +7,9 @@ import functools
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, cast
 
 import click
 
@@ -20,6 +21,14 @@ from .timeline import timeline
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
 
+def _one_of(flags: Mapping[str, bool]) -> str | None:
+    """Return the flag that was given, None without one; two that exclude each other are a wrong call."""
+    given = [name for name, is_given in flags.items() if is_given]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(f'--{name}' for name in given)} exclude each other: give one")
+    return given[0] if given else None
+
+
 @click.group()
 @click.version_option(package_name="capfold")
 def capfold() -> None:
@@ -27,11 +36,12 @@ def capfold() -> None:
 
 
 @capfold.command()
-@click.option("--mermaid", "form", flag_value="mermaid", help="The phases as a Mermaid state diagram.")
-@click.option("--markdown", "form", flag_value="markdown", help="All tables as Markdown.")
-@click.option("--json", "form", flag_value="json", help="All tables as JSON.")
-def rules(form: Literal["mermaid", "markdown", "json"] | None) -> None:
+@click.option("--mermaid", is_flag=True, help="The phases as a Mermaid state diagram.")
+@click.option("--markdown", is_flag=True, help="All tables as Markdown.")
+@click.option("--json", is_flag=True, help="All tables as JSON.")
+def rules(**forms: bool) -> None:
     """Print owners, hooks, phases and legal moves."""
+    form = _one_of(forms)
     if form == "mermaid":
         click.echo(rules_mermaid(), nl=False)
     elif form == "markdown":
@@ -94,15 +104,16 @@ def _open_runs(found: Log) -> str:
 
 @capfold.command()
 @click.option("--model", metavar="openai:NAME", help="A real model; without it, a script plays the model.")
-@click.option("--yes", "decision", flag_value="yes", help="Approve what is asked, without asking.")
-@click.option("--no", "decision", flag_value="no", help="Deny what is asked, without asking.")
+@click.option("--yes", is_flag=True, help="Approve what is asked, without asking.")
+@click.option("--no", is_flag=True, help="Deny what is asked, without asking.")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     help="A new folder for files and logs; else a temporary one.",
 )
-def demo(model: str | None, decision: Literal["yes", "no"] | None, folder: Path | None) -> None:
+def demo(model: str | None, folder: Path | None, **decisions: bool) -> None:
     """A person approved 10; what ran? A payments desk, then the same with two bad capabilities."""
+    decision = cast(Literal["yes", "no"] | None, _one_of(decisions))
     from .demo import DemoError, run_demo  # noqa: PLC0415  # no other command needs it
 
     # click takes colors out where there is no terminal; NO_COLOR is the wish to have none there either.

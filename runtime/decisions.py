@@ -7,6 +7,7 @@ from attrs import field, frozen
 
 from ..capabilities.frozen import FrozenDict, Json, freeze_mapping
 from ..capabilities.messages import Content, as_content, text_field
+from ..capabilities.shapes import of_type
 from ..capabilities.verdict import Always
 
 
@@ -33,7 +34,7 @@ class ApprovalRequest:
 class Approve:
     """Run the call as shown. `always`: and later ones, as far as the request allows."""
 
-    always: bool = field(default=False, kw_only=True)
+    always: bool = field(default=False, kw_only=True, validator=of_type(bool))
 
 
 @frozen

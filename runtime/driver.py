@@ -11,7 +11,7 @@ import anyio
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from . import machine
-from .approving import check_decisions
+from .approving import check_decisions, decision_list
 from .decisions import Approver
 from .entries import Entry
 from .errors import SinkFailed
@@ -62,10 +62,15 @@ class Driver:
         self.state: MachineState | None = None
 
     async def drive(self, moved: machine.Moved) -> tuple[MachineState, End]:
-        """Drive to the end. On cancellation the history is closed and written down before it goes on."""
+        """Drive to the end. On cancellation the history is closed and written down before it goes on.
+
+        So it is for anything else that is no Exception, as an exit that a tool asks for.
+        """
         try:
             effect = await self.until_end(moved)
-        except anyio.get_cancelled_exc_class():
+        except (Exception, GeneratorExit):  # a fault of our own, and a coroutine that may not await any more
+            raise
+        except BaseException:
             with anyio.move_on_after(CLOSING_SECONDS, shield=True):
                 await self.cut_short(None)
             raise
@@ -79,16 +84,15 @@ class Driver:
         while type(effect) not in ENDS:
             perform = PERFORM.get(type(effect))
             if perform is not None and deadline is None and not self.sinks:
-                # What `go_on` does where there is nothing to watch and nobody to write to: 5 us less a step.
+                # What `go_on` does where there is nothing to watch and nobody to write to, without its two awaits.
                 assert self.state is not None
                 self.state, effect, entries = machine.feed(self.state, await perform(session, effect))
                 self.log.append(entries)
             elif isinstance(effect, Enter):
                 return await self.inside_wrappers(effect)
             elif isinstance(effect, Leave):
-                effect = (
-                    await self.left()
-                )  # a run that ended before its wrappers were entered has nobody to leave
+                # A run that ended before its wrappers were entered has nobody to leave.
+                effect = await self.left()
             else:
                 effect = await self.go_on(effect)
         return cast(End, effect)
@@ -163,7 +167,9 @@ class Driver:
                 return self.state.effect  # type: ignore[return-value]  # an ended run has its last effect
             return await self.unwritten(broken)
         results = self.session.so_far() if self.state.phase is Phase.EXECUTING else ()
-        return await self.feed(Interrupted(self.session.port.now(), broken, results))
+        sent = self.session.sent() if self.session.sent is not None else None
+        self.session.sent = None
+        return await self.feed(Interrupted(self.session.port.now(), broken, results, sent))
 
     async def unwritten(self, broken: Broken) -> Finish:
         """Fail a run whose end could not be written down; the log that is left says so."""
@@ -238,13 +244,19 @@ class Driver:
             return Undecided(port.now(), "no approver")
         timeouts = [request.timeout for request in effect.requests if request.timeout is not None]
         try:
-            decisions = tuple(await port.ask(self.approver, effect.requests, min(timeouts, default=None)))
+            decisions = decision_list(
+                await port.ask(self.approver, effect.requests, min(timeouts, default=None))
+            )
             assert self.state is not None
             check_decisions(Work(self.state, port.now()), decisions)  # one that does not fit counts as none
         except Late:
             return Undecided(port.now(), "the approver did not answer in time")
         except Exception as error:  # noqa: BLE001  # an approver is the user's; the run is suspended and says why
-            return Undecided(port.now(), f"the approver raised {type(error).__name__}: {error}")
+            import logging  # noqa: PLC0415  # 5 ms that only a broken approver needs
+
+            what = f"the approver raised {type(error).__name__}: {error}"
+            logging.getLogger("capfold").warning("%s; the run is suspended", what)
+            return Undecided(port.now(), what)
         return Decided(port.now(), decisions)
 
 

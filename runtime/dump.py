@@ -15,6 +15,7 @@ from ..capabilities.capability import AnyCapability, Capability
 from ..capabilities.combinators import Group
 from ..capabilities.description import as_json, is_config
 from ..capabilities.frozen import FrozenDict, FrozenList, Json, same
+from ..capabilities.scopes import capability_list
 from ..capabilities.secret import Secret
 from .allowed import Allowed, Loader, class_of, fail, function_of, loader_of
 from .codec import envelope, open_envelope
@@ -31,7 +32,7 @@ def dump_capabilities(capabilities: Iterable[AnyCapability]) -> str:
     whole: lambdas, local classes, objects of classes without attrs. Secrets are written by name.
     """
     written = []
-    for capability in capabilities:
+    for capability in capability_list(capabilities, "capabilities"):
         described = capability.describe()
         if not described.complete:
             raise ValueError(f"{_incomplete(capability)}, so the list cannot be dumped")

@@ -4,7 +4,7 @@ A reason is plain data that names where it arose and says what would have been l
 One that adds no field is a plain subclass: `@frozen` would only compile the same methods again, 0.6 ms each.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from attrs import frozen
 
@@ -39,6 +39,16 @@ class Reason:
             if value is not None
         ]
         return f"{self.message} ({', '.join(place)})" if place else self.message
+
+
+class Place(TypedDict):
+    """Where in a list a reason arose: fields of `Reason`, as in `HookFailed(message=..., **place)`."""
+
+    key: str
+    index: int
+    hook: str
+    step: int
+    call: str | None
 
 
 # --- a capability is at fault

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 
 from anyio import get_cancelled_exc_class
 
-from ..capabilities.call_state import CallState
-from ..capabilities.frozen import EMPTY, FreezeError, FrozenDict, Json, freeze
+from ..capabilities.frozen import EMPTY, FreezeError, FrozenDict, Json, freeze, thaw
 from ..capabilities.messages import AssistantMessage, Message, Usage, as_messages
 from ..capabilities.state import NamedModel, RunState
-from .chains import discard, hook_failed, run_of
+from .chains import call_of, discard, hook_failed, place_of, run_of
 from .errors import InvalidReturn, Reason
-from .models import ModelRequest
-from .phases import Broken, Gather, Gathered, GatherJob
+from .models import ModelRequest, as_model
+from .phases import Broken, Gather, Gathered, GatherJob, Sent
 from .port import Late, is_stray
 from .session import Account, Session
 
@@ -25,7 +24,7 @@ class GatherOutside:
     ) -> None:
         """Serve one job; its requests are charged to the point's account."""
         run = run_of(job.record)
-        call_id = job.record.id if isinstance(job.record, CallState) else ""
+        call_id = call_of(job.record) or ""
         self.attempt = 1
         self.idempotency_key = f"{run.run_id}:{run.run_step}:{call_id}:{job.link.key}:{job.link.hook}"
         self.deps = session.deps
@@ -33,6 +32,8 @@ class GatherOutside:
         self._account = account
         self._run: RunState = run
         self._usages = usages
+        self._open = True
+        self._running = 0
 
     async def request(
         self,
@@ -42,24 +43,29 @@ class GatherOutside:
         settings: FrozenDict[Json] = EMPTY,
     ) -> AssistantMessage:
         """Send a request of the gatherer's own, charged to the run. Raises ModelError, and LimitError."""
-        chosen = model if model is not None else self._session.setup.model
+        chosen = as_model(model) if model is not None else self._session.setup.model  # type: ignore[arg-type]  # checked here
         request = ModelRequest(
             messages=as_messages(messages),
             settings=settings,
             run_id=self._run.run_id,
             step=self._run.run_step,
         )
-        if self._account.full():
-            self._account.charge()
-        charged = self._account.charged
+        if not self._open:
+            raise RuntimeError("outside.request was called after the gatherer had returned")
+        ticket = self._account.open()  # whether its model charges or not, it counts as sent
         timeout = self._session.setup.limits.request_timeout
+        self._running += 1
         try:
-            response = await self._session.port.request(chosen, request, self._account, timeout)  # type: ignore[arg-type]  # a model object, as the check of the request saw to
+            response = await self._session.port.request(chosen, request, ticket, timeout)
         finally:
-            if self._account.charged == charged and not self._account.full():
-                self._account.charge()
+            self._running -= 1
         self._usages.append(response.usage)
         return response
+
+    def close(self) -> bool:
+        """Take the way outside back, since nobody would record it; tell whether a request is still on it."""
+        self._open = False
+        return self._running > 0
 
     async def sleep(self, seconds: float) -> None:
         """Wait by the port's clock."""
@@ -93,17 +99,26 @@ async def gather_facts(session: Session, effect: Gather) -> Gathered:
             said = TimeoutError(str(error)) if isinstance(error, Late) else error
             broken[i] = (hook_failed(job.link, job.record, said), error)
             return
+        finally:
+            running = outside.close()
+        if running:
+            discard(found)
+            left = RuntimeError("returned while outside.request was running: await it")
+            broken[i] = (hook_failed(job.link, job.record, left), left)
+            return
         try:
-            facts[i] = freeze(found)
+            facts[i] = freeze(thaw(found))  # a frozen mapping may hold a list that the gatherer keeps
         except FreezeError as error:
             discard(found)
             broken[i] = (_not_json(job, error), error)
 
+    session.sent = lambda: Sent(account.charged, tuple(usages))
     steps = [functools.partial(one, i, job) for i, job in enumerate(effect.jobs)]
     if len(steps) == 1:
         await steps[0]()
     else:
         await session.port.together(steps, None)
+    session.sent = None
     first = next((item for item in broken if item is not None), None)
     found = account.broken or (Broken(*first) if first is not None else None)
     return Gathered(session.port.now(), tuple(facts), found, account.charged, tuple(usages))
@@ -112,9 +127,5 @@ async def gather_facts(session: Session, effect: Gather) -> Gathered:
 def _not_json(job: GatherJob, error: FreezeError) -> InvalidReturn:
     return InvalidReturn(
         message=f"{job.link.key}.{job.link.hook} must return JSON: {error}",
-        key=job.link.key,
-        index=job.link.index,
-        hook=job.link.hook,
-        step=run_of(job.record).run_step,
-        call=job.record.id if isinstance(job.record, CallState) else None,
+        **place_of(job.link, job.record),
     )

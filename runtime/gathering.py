@@ -9,7 +9,7 @@ from ..capabilities.frozen import FrozenDict
 from ..capabilities.messages import Usage
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
-from .chains import active, inactive_links
+from .chains import active, call_of, inactive_links
 from .ledger import left
 from .phases import Effect, Gather, Gathered, GatherJob, Phase
 from .work import Failure, Work
@@ -40,7 +40,7 @@ def gather(
         if chain.conditional:
             inactive |= inactive_links(chain, record)
         if chain.gatherers:
-            call_id = record.id if isinstance(record, CallState) else ""
+            call_id = call_of(record) or ""
             jobs += [GatherJob(link, record) for link in active(chain.gatherers, inactive, call_id)]
     work.inactive = inactive
     if not jobs:
@@ -60,7 +60,7 @@ def book(work: Work, event: Gathered) -> Facts:
     work.run = charge(work.run, event.charged, event.usages)
     by_call: dict[str, dict[str, object]] = {}
     for job, fact in zip(effect.jobs, event.facts, strict=False):
-        call_id = job.record.id if isinstance(job.record, CallState) else ""
+        call_id = call_of(job.record) or ""
         by_call.setdefault(call_id, {})[job.link.key] = fact
         work.write(
             "gathered",

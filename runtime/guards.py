@@ -12,9 +12,9 @@ from attrs import evolve
 
 from ..capabilities.call_state import CallState
 from ..capabilities.capability import AnyCapability, state_type
-from ..capabilities.frozen import EMPTY, FrozenDict, Json, same
+from ..capabilities.frozen import EMPTY, FrozenDict, Json, json_problem, same
 from ..capabilities.messages import AssistantMessage, Message, SystemMessage, ToolCall, UserMessage
-from ..capabilities.owners import RULES, Owner
+from ..capabilities.owners import RULES, Owner, owners
 from ..capabilities.state import Fail, RunState, Stop
 from ..capabilities.tools import Tool
 from ..capabilities.verdict import Answered, Ask, Outcome, Refusal, Verdict
@@ -53,6 +53,10 @@ def _illegal(problem: str, value: object) -> Judged:
     return problem, value, _NOTHING_UNDONE
 
 
+# What a latch is set to.
+LATCHES: Mapping[str, type] = {"stopped": Stop, "failed": Fail, "again": str, "notes": tuple}
+
+
 def _latch(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
     if name == "notes":
         assert isinstance(old, tuple)
@@ -62,8 +66,7 @@ def _latch(name: str, old: object, new: object, before: RunState | CallState, ed
         return _illegal("notes are only added to, by note(text)", new)
     if name == "again" and edge.hook != "after_model_request":
         return _illegal("ask_again belongs in after_model_request", new)
-    kinds = {"stopped": Stop, "failed": Fail, "again": str}
-    if old is None and type(new) is kinds[name]:
+    if old is None and type(new) is LATCHES[name]:
         return _legal(new)
     return _illegal(f"{name} is set once and never cleared or replaced", new)
 
@@ -77,7 +80,7 @@ def _own_input(name: str, old: object, new: object, before: RunState | CallState
     for message in new[start:]:
         if not isinstance(message, SystemMessage | UserMessage):
             return _illegal(f"this run's own input holds user and system messages, not {_kind(message)}", new)
-    return _legal(new)
+    return _legal((*before.messages[:start], *new[start:]))
 
 
 def _append(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
@@ -91,7 +94,8 @@ def _append(name: str, old: object, new: object, before: RunState | CallState, e
     for message in new[len(before.messages) :]:
         if not isinstance(message, SystemMessage | UserMessage):
             return _illegal(f"only user and system messages may be appended, not {_kind(message)}", new)
-    return _legal(new)
+    # Equal copies in place of what stood there (another `at`) would be a change that no record shows.
+    return _legal((*before.messages, *new[len(before.messages) :]))
 
 
 def _prefix(old: tuple[Message, ...], new: tuple[object, ...]) -> bool:
@@ -104,19 +108,30 @@ def _kind(message: object) -> str:
 
 def _request(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
     assert isinstance(before, RunState)
-    if name == "tools":
-        if edge.hook == "wrap_model_request":
-            return _illegal("a wrapper cannot change tools: select them in before_model_request", new)
-        return _selection(before.tools, new)
-    if name == "request_messages":
-        return _projection(new, before)
-    if name == "settings":
-        return _legal(new) if type(new) is FrozenDict else _illegal("settings is a frozen mapping", new)
-    if name == "instructions":
-        return _legal(new) if type(new) is str else _illegal("instructions is a string", new)
+    return REQUEST_FIELDS[name](new, before, edge)
+
+
+def _settings(new: object, before: RunState, edge: Edge) -> Judged:
+    if type(new) is not FrozenDict:
+        return _illegal("settings is a frozen mapping", new)
+    problem = json_problem(new)
+    return _legal(new) if problem is None else _illegal(f"settings is JSON: {problem}", new)
+
+
+def _instructions(new: object, before: RunState, edge: Edge) -> Judged:
+    return _legal(new) if type(new) is str else _illegal("instructions is a string", new)
+
+
+def _model(new: object, before: RunState, edge: Edge) -> Judged:
     if is_model(new):
         return _legal(new)
     return _illegal("model is a model object: with a name, a profile and an async request()", new)
+
+
+def _tools(new: object, before: RunState, edge: Edge) -> Judged:
+    if edge.hook == "wrap_model_request":
+        return _illegal("a wrapper cannot change tools: select them in before_model_request", new)
+    return _selection(before.tools, new)
 
 
 def _selection(old: tuple[Tool, ...], new: object) -> Judged:
@@ -140,9 +155,11 @@ def _selection(old: tuple[Tool, ...], new: object) -> Judged:
     return _legal(new)
 
 
-def _projection(new: object, before: RunState) -> Judged:
+def _projection(new: object, before: RunState, edge: Edge) -> Judged:
     if not isinstance(new, Projection):
         return _illegal("request_messages is a Projection: use project(messages)", new)
+    if new.task is not None and not any(message is new.task for message in new.messages):
+        return _illegal("the task of a projection is one of its messages: use project(messages)", new)
     if new.covers != len(before.messages):
         return _illegal(
             f"a projection covers the whole history, {len(before.messages)} messages, not {new.covers}", new
@@ -162,6 +179,10 @@ def _response(name: str, old: object, new: object, before: RunState | CallState,
     assert isinstance(before, RunState)
     if not isinstance(new, AssistantMessage):
         return _illegal(f"response is an AssistantMessage, not {_kind(new)}", new)
+    parts: tuple[AssistantMessage | ToolCall, ...] = (new, *new.tool_calls)
+    problem = next(filter(None, (json_problem(part.metadata) for part in parts)), None)
+    if problem is not None:
+        return _illegal(f"metadata is JSON: {problem}", new)
     if not isinstance(old, AssistantMessage) or edge.hook == "wrap_model_request":
         # A wrapper that returns what it got changes nothing; what it makes up is its own.
         made_up = tuple(
@@ -235,6 +256,9 @@ def _output(name: str, old: object, new: object, before: RunState | CallState, e
 def _arguments(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
     if type(new) is not FrozenDict:
         return _illegal(f"{name} is a frozen mapping: use with_arguments", new)
+    problem = json_problem(new)
+    if problem is not None:
+        return _illegal(f"{name} is JSON: {problem}", new)
     if name == "arguments" and edge.arguments_problem is not None:
         problem = edge.arguments_problem(new)
         if problem is not None:
@@ -244,11 +268,25 @@ def _arguments(name: str, old: object, new: object, before: RunState | CallState
 
 def _verdict(name: str, old: object, new: object, before: RunState | CallState, edge: Edge) -> Judged:
     assert isinstance(old, Verdict)
+    problem = _verdict_problem(new) if type(new) is Verdict else f"verdict is a Verdict, not {_kind(new)}"
+    if problem is not None:
+        return _illegal(problem, new)
     if type(new) is not Verdict or not new.includes(old):
         return _illegal("a verdict is only added to: nothing is taken back", new)
     if edge.hook == "wrap_tool_execute" and new.approval != old.approval:
         return _illegal("approval is required in admit_tool_execute, before anything runs", new)
     return _legal(_stamped(old, new, edge.key))
+
+
+def _verdict_problem(verdict: Verdict) -> str | None:
+    """Say which part of a verdict is no record of its kind, or None: a hook may build one by hand."""
+    if type(verdict.refused) not in {Refusal, type(None)}:
+        return f"refused is a Refusal or None, not {_kind(verdict.refused)}: use refuse(reason)"
+    if type(verdict.answer) not in {Answered, type(None)}:
+        return f"answer is an Answered or None, not {_kind(verdict.answer)}: use answer(content)"
+    if type(verdict.approval) is not tuple or any(type(ask) is not Ask for ask in verdict.approval):
+        return "approval is a tuple of Ask: use require_approval(prompt)"
+    return None
 
 
 def _stamped(old: Verdict, new: Verdict, key: str) -> Verdict:
@@ -269,9 +307,18 @@ def _outcome(name: str, old: object, new: object, before: RunState | CallState, 
     for part in ("status", "error", "attempts", "by"):
         if not same(getattr(old, part), getattr(new, part)):
             return _illegal(f"the {part} of an outcome stays; content and metadata may change", new)
-    return _legal(new)
+    problem = json_problem(new.metadata)
+    return _legal(new) if problem is None else _illegal(f"the metadata of an outcome is JSON: {problem}", new)
 
 
+# What makes the write of each part of a request legal.
+REQUEST_FIELDS: Mapping[str, Callable[[object, RunState, Edge], Judged]] = {
+    "request_messages": _projection,
+    "model": _model,
+    "settings": _settings,
+    "instructions": _instructions,
+    "tools": _tools,
+}
 GUARDS: Mapping[tuple[Owner, str], Guard] = {
     (Owner.LATCH, "*"): _latch,
     (Owner.HISTORY, "before_run"): _own_input,
@@ -292,3 +339,9 @@ GUARDS: Mapping[tuple[Owner, str], Guard] = {
 _ruled = {(owner, hook) for owner, rule in RULES.items() for hook in rule.allowed}
 if set(GUARDS) != _ruled:
     raise ImportError(f"guards and RULES disagree on {sorted(map(str, set(GUARDS) ^ _ruled))}")
+for _owner, _known in ((Owner.LATCH, LATCHES), (Owner.REQUEST, REQUEST_FIELDS)):
+    _owned = {name for kind in (RunState, CallState) for name, one in owners(kind).items() if one is _owner}
+    if _owned != _known.keys():
+        raise ImportError(
+            f"no guard knows, or no record has, {_owner.name}: {sorted(_owned ^ _known.keys())}"
+        )

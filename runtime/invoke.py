@@ -17,7 +17,7 @@ from ..capabilities.frozen import thaw
 from ..capabilities.injected import InjectionError, ModelRetry, ToolContext, ToolFailed
 from ..capabilities.messages import PARTS, Content, Status, TextPart
 from ..capabilities.records import copier
-from ..capabilities.signatures import Signature, signature_of
+from ..capabilities.signatures import signature_of
 from ..capabilities.state import RunState
 from ..capabilities.tools import SchemaFunction, Tool, is_idempotent
 from ..capabilities.verdict import Failure, Outcome
@@ -56,9 +56,7 @@ async def run_body(session: Session, effect: RunTools, call: CallState, attempts
             f"No result within {timeout} seconds; it is not known whether the call took effect."
         )
         return Outcome("unknown", content, attempts=attempts, by="runtime")
-    except ModelRetry as error:
-        return Outcome("failed", str(error), error=failure_of(error), attempts=attempts)
-    except ToolFailed as error:
+    except (ModelRetry, ToolFailed) as error:
         return Outcome("failed", str(error), error=failure_of(error), attempts=attempts)
     except BaseException as error:
         if not isinstance(error, Exception) and not is_stray(error):
@@ -106,7 +104,7 @@ def _bind(
         return functools.partial(function.call, plain, context_of(call, run, deps, attempt))
     signature = signature_of(function)
     keywords = structure(signature, call.arguments, input_converter)
-    if signature_injects(signature):
+    if signature.injects:
         keywords |= inject(signature, context_of(call, run, deps, attempt), call.injected, input_converter)
     if signature.is_async:
         return cast(Callable[[], Awaitable[object]], functools.partial(function, **keywords))
@@ -117,12 +115,6 @@ async def _in_thread(function: Callable[[], object]) -> object:
     # In a tuple: trio takes a coroutine as a result for a mistake of ours, and says so in its own words.
     (result,) = await anyio.to_thread.run_sync(lambda: (function(),), abandon_on_cancel=True)
     return result
-
-
-@functools.cache
-def signature_injects(signature: Signature) -> bool:
-    """Tell whether a function has parameters that the model does not fill."""
-    return any(parameter.source != "arguments" for parameter in signature.parameters)
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -3,42 +3,34 @@
 A limit raises; a budget, which a capability keeps, stops or refuses.
 """
 
+from collections.abc import Callable
 from typing import Any
 
-from attrs import field, frozen
+from attrs import Attribute, field, frozen
 
 
-def _whole(
-    instance: object, attribute: object, value: Any
-) -> None:  # Any: of the field's type, which differs
-    if value is not None and (type(value) is not int or value < 0):
-        name = getattr(attribute, "name", "limit")
-        raise ValueError(f"Limits.{name} must be None or an integer of at least 0, not {value!r}")
+def _at_least(least: int) -> "Callable[[object, Attribute[int | None], int | None], None]":
+    def validate(instance: object, attribute: "Attribute[int | None]", value: int | None) -> None:
+        if value is not None and (type(value) is not int or value < least):
+            raise ValueError(
+                f"Limits.{attribute.name} must be None or an integer of at least {least}, not {value!r}"
+            )
+
+    return validate
 
 
-def _seconds(
-    instance: object, attribute: object, value: Any
-) -> None:  # Any: of the field's type, which differs
+def _always(instance: object, attribute: "Attribute[int]", value: int) -> None:
+    if type(value) is not int or value < 1:
+        raise ValueError(
+            f"Limits.{attribute.name} is always bounded: give an integer of at least 1, not {value!r}"
+        )
+
+
+def _seconds(instance: object, attribute: "Attribute[Any]", value: object) -> None:  # Any: unset or not
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
-        name = getattr(attribute, "name", "limit")
-        raise ValueError(f"Limits.{name} must be None or a positive number of seconds, not {value!r}")
-
-
-def _always(
-    instance: object, attribute: object, value: Any
-) -> None:  # Any: of the field's type, which differs
-    if value is None:
-        name = getattr(attribute, "name", "limit")
-        raise ValueError(f"Limits.{name} is always bounded: give an integer of at least 1, not None")
-    _at_least_one(instance, attribute, value)
-
-
-def _at_least_one(
-    instance: object, attribute: object, value: Any
-) -> None:  # Any: of the field's type, which differs
-    if value is not None and (type(value) is not int or value < 1):
-        name = getattr(attribute, "name", "limit")
-        raise ValueError(f"Limits.{name} must be None or an integer of at least 1, not {value!r}")
+        raise ValueError(
+            f"Limits.{attribute.name} must be None or a positive number of seconds, not {value!r}"
+        )
 
 
 # The limits on tokens, by name.
@@ -50,13 +42,13 @@ class Limits:
     """The bounds of a run. None = no bound. Times in seconds, `max_result_bytes` of a result as sent."""
 
     max_steps: int = field(default=50, validator=_always)
-    requests: int | None = field(default=None, validator=_whole)
-    tool_calls: int | None = field(default=None, validator=_whole)
-    input_tokens: int | None = field(default=None, validator=_whole)
-    output_tokens: int | None = field(default=None, validator=_whole)
-    total_tokens: int | None = field(default=None, validator=_whole)
+    requests: int | None = field(default=None, validator=_at_least(0))
+    tool_calls: int | None = field(default=None, validator=_at_least(0))
+    input_tokens: int | None = field(default=None, validator=_at_least(0))
+    output_tokens: int | None = field(default=None, validator=_at_least(0))
+    total_tokens: int | None = field(default=None, validator=_at_least(0))
     deadline: float | None = field(default=None, validator=_seconds)
     request_timeout: float | None = field(default=None, validator=_seconds)
     tool_timeout: float | None = field(default=60.0, validator=_seconds)
-    max_parallel_tools: int | None = field(default=None, validator=_at_least_one)
+    max_parallel_tools: int | None = field(default=None, validator=_at_least(1))
     max_result_bytes: int = field(default=8_388_608, validator=_always)

@@ -156,7 +156,7 @@ def scan_log(path: str | Path) -> tuple[Log, LogError | None]:
     """Read a log up to the first line that is not exactly a stored record; return it and what is wrong."""
     data = Path(path).read_bytes()
     if not data:
-        return Log(), LogError(f"{path} is empty: it is no log, or was cut off before its first record")
+        return Log(), LogError("the file is empty: it is no log, or was cut off before its first record")
     *lines, torn = data.split(b"\n")
     records: list[AuditRecord] = []
     try:
@@ -179,6 +179,8 @@ def verify(log: Log, *, key: bytes | Secret | None = None, head: str | None = No
     number after the last one. A log that ends at a record boundary before its runs do is returned with
     `complete` False.
     """
+    if not isinstance(log, Log):
+        raise TypeError(f"verify takes a Log, as read_log(path) returns it, not {type(log).__name__}")
     secret = key_bytes(key)
     records = log.encoded_since(0)
     last: dict[str, AuditRecord] = {}

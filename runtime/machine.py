@@ -48,7 +48,7 @@ from .phases import (
     Resumed,
     Undecided,
 )
-from .responding import effective, enter_unseen, responded
+from .responding import effective, enter_unseen, responded, take_sent
 from .settling import confirmed, executed, settled, take_results
 from .setup import Setup
 from .stepping import begin, gathered, started, step
@@ -87,7 +87,7 @@ def start(
     problem = view_problem((*history, *own))
     if problem is not None:
         raise ValueError(f"prompt and messages cannot be sent: {problem}")
-    run = replace(  # of a blank one: all of this is valid already, and the validators cost 8 us more
+    run = replace(  # of a blank one: all of this is valid already, and validators cost several times as much
         BLANK,
         run_id=run_id,
         root_run_id=run_id,
@@ -262,6 +262,8 @@ def _interrupted(work: Work, event: Interrupted) -> Effect | Onward:
     """Close the history of a run that was cut short: what ran is on record, what may have run is unknown."""
     if event.results:
         take_results(work, event.results)
+    if event.sent is not None:
+        take_sent(work, event.sent)
     _withhold_unseen(work)
     interrupt(work)
     if event.broken is not None:

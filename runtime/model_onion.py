@@ -9,9 +9,8 @@ from ..capabilities.messages import AssistantMessage
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from ..capabilities.views import view_problem
-from .chains import active, hook_failed, inactive_links
+from .chains import active, hook_failed, inactive_links, place_of
 from .errors import (
-    IllegalTransition,
     InvalidResponse,
     InvalidReturn,
     InvalidView,
@@ -21,13 +20,14 @@ from .errors import (
 )
 from .models import Model, ModelError, ModelRequest
 from .onion import Next, Ring, latched
-from .phases import Broken, RequestModel, Responded
+from .phases import Broken, RequestModel, Responded, Sent
 from .port import is_stray
 from .session import Account, Session
 from .stepping import request_of
 from .work import Failure
 
 HOOK = "wrap_model_request"
+_INWARD = ("request_messages", "model", "settings", "instructions")
 
 
 async def request_model(session: Session, effect: RequestModel) -> Responded:
@@ -37,6 +37,7 @@ async def request_model(session: Session, effect: RequestModel) -> Responded:
     if not chain.links:
         return await _unwrapped(session, effect, account)
     ring = ModelRing(session, effect, account)
+    session.sent = ring.sent
     response: AssistantMessage | None = None
     run = effect.run
     try:
@@ -49,6 +50,9 @@ async def request_model(session: Session, effect: RequestModel) -> Responded:
         ring.fail(failure.reason, failure.cause)
     except RunError as error:
         ring.fail(error.reason, error.__cause__)
+    finally:
+        ring.over = True
+    session.sent = None
     broken = account.broken or ring.broken
     run = ring.latches(run)
     return Responded(
@@ -66,12 +70,14 @@ async def _unwrapped(session: Session, effect: RequestModel, account: Account) -
     """Send the request without the ring that nobody stands in."""
     response: AssistantMessage | None = None
     broken: Broken | None = None
+    session.sent = account.sent
     try:
         response = await send(session, effect.run, effect.request, account, effect.timeout)
     except ModelError as error:
         broken = Broken(model_failed(error, effect.run), error)
     except RunError as error:
         broken = Broken(error.reason, error.__cause__)
+    session.sent = None
     return Responded(
         session.port.now(),
         effect.run,
@@ -101,6 +107,10 @@ class ModelRing(Ring):
         super().__init__(session, effect.run)
         self.effect = effect
         self.account = account
+
+    def sent(self) -> Sent:
+        """Return what is known when the request is cut short."""
+        return self.account.sent()._replace(run=self.latches(self.run), entries=tuple(self.entries))
 
     async def layer(self, links: tuple[Link, ...], i: int, run: RunState) -> RunState:
         """Run wrapper `i` and what is inside it."""
@@ -138,7 +148,7 @@ class ModelRing(Ring):
         """Check what a wrapper passes inward: the view is examined again."""
         if isinstance(passed, RunState) and passed.response is not given.response:
             raise self.fail(
-                self.illegal(link, "response", "respond() stands for call_next: return it instead")
+                self.illegal(link, given, "response", "respond() stands for call_next: return it instead")
             )
         record = self.edge(link, given, passed)
         if record.request_messages is not given.request_messages:
@@ -147,11 +157,8 @@ class ModelRing(Ring):
                 raise self.fail(
                     InvalidView(
                         message=f"the view that {link.key}.{HOOK} passed on cannot be sent: {problem}",
-                        key=link.key,
-                        index=link.index,
-                        hook=HOOK,
-                        step=given.run_step,
                         field="request_messages",
+                        **place_of(link, given),
                     )
                 )
         return record
@@ -164,6 +171,9 @@ class ModelRing(Ring):
         base = next((inner for inner in got if inner.response is response), got[-1] if got else given)
 
         def rule(record: RunState) -> tuple[str, str] | None:
+            for name in _INWARD:
+                if getattr(record, name) is not getattr(base, name):
+                    return name, "on the way in only: the request was sent with what was passed to call_next"
             if record.response is base.response or not got or failed:
                 return None
             return (
@@ -177,29 +187,14 @@ class ModelRing(Ring):
             raise self.fail(
                 InvalidReturn(
                     message=f"{link.key}.{HOOK} returned no response: await call_next(state), or respond(message)",
-                    key=link.key,
-                    index=link.index,
-                    hook=HOOK,
-                    step=given.run_step,
+                    **place_of(link, given),
                 )
             )
         return record
 
-    def illegal(self, link: Link, field: str, legal: str) -> IllegalTransition:
-        """Return the reason of an illegal write at an edge, written down."""
-        self.write("rejected", actor=link.key, index=link.index, hook=HOOK, rejected={field: (None, legal)})
-        return IllegalTransition(
-            message=f"{link.key}.{HOOK} may not write {field} so: {legal}",
-            key=link.key,
-            index=link.index,
-            hook=HOOK,
-            step=self.run.run_step,
-            field=field,
-            legal=legal,
-        )
-
     async def leaf(self, run: RunState) -> RunState:
         """Send the request and put the response into the record that goes back out."""
+        self.check_open()
         effect = self.effect
         structured = self.session.setup.output.spec is not None
         request = effect.request if run is effect.run else request_of(run, structured=structured)
@@ -217,26 +212,24 @@ async def send(
 
     Raises ModelError; RunError for what is no message, and for a reached limit, by which the run ends.
     """
-    if account.full():
-        account.charge()
-    model, charged = run.model, account.charged
+    model, ticket = run.model, account.open()  # a model that never charges sent one request
     assert model is not None, "a request is prepared with a model"
     try:
-        response = await session.port.request(cast(Model, model), request, account, timeout)
+        response = await session.port.request(cast(Model, model), request, ticket, timeout)
     except (ModelError, RunError):
+        account.release(ticket)
         raise
     except get_cancelled_exc_class() as error:
         if not is_stray(error):
             raise
         raise ModelError("connection", "something it waited for was cancelled", retryable=False) from error
     except Exception as error:
+        account.release(ticket)
         raise ModelError(
             "invalid_response",
             f"model {model.name!r} raised {type(error).__name__}: {error}",
             retryable=False,
         ) from error
-    if account.charged == charged:  # a model that never charges sent one request
-        account.charge()
     if type(response) is not AssistantMessage:
         reason = InvalidResponse(
             message=f"the model returned {type(response).__name__}, not an AssistantMessage",

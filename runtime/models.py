@@ -130,8 +130,10 @@ def _make_openai(name: str) -> Model:
     return OpenAIModel(name)
 
 
-# Provider prefix of a model string -> how its model is made; adapters are imported when asked for.
-PROVIDERS: dict[str, ModelMaker] = {"test": _make_test, "openai": _make_openai}
+# How the model of a string is made: of a whole one, and of what stands before the colon of PROVIDER:NAME. Adapters
+# are imported when asked for.
+NAMED: dict[str, ModelMaker] = {"test": _make_test}
+PROVIDERS: dict[str, ModelMaker] = {"openai": _make_openai}
 
 
 def is_model(value: object) -> bool:
@@ -149,10 +151,12 @@ def as_model(value: "Model | str") -> Model:
     Raises ValueError for an unknown string, TypeError for what is no model.
     """
     if isinstance(value, str):
-        provider, colon, name = value.partition(":")
-        if value == "test" or (colon and name and provider in PROVIDERS and provider != "test"):
-            return PROVIDERS[provider](name)
-        raise ValueError(f"unknown model {value!r}: write 'test' or 'openai:NAME', or give a model object")
+        provider, _, name = value.partition(":")
+        make = PROVIDERS.get(provider) if name else NAMED.get(value)
+        if make is None:
+            known = " or ".join(map(repr, [*NAMED, *(f"{one}:NAME" for one in PROVIDERS)]))
+            raise ValueError(f"unknown model {value!r}: write {known}, or give a model object")
+        return make(name)
     if not is_model(value):
         raise TypeError(
             f"a model has a name, a ModelProfile and an async request(); {type(value).__name__} has not"

@@ -10,7 +10,8 @@ from ..capabilities.call_state import CallState
 from ..capabilities.compose import Link
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
-from .chains import discard, invalid_return, run_of, stamped
+from .chains import call_of, discard, invalid_return, place_of, run_of, stamped
+from .entries import NOTHING
 from .errors import InvalidReturn, Reason, run_error
 from .guards import Edge
 from .phases import Broken
@@ -82,6 +83,8 @@ class Ring(Scribe):
         self.session = session
         self.broken: Broken | None = None
         self.latched = run
+        # Set once the run goes on: what a wrapper left running may not begin anything then.
+        self.over = False
 
     def latches(self, run: RunState) -> RunState:
         """Return the run with all that wrappers latched, also those of an attempt that a retry threw away."""
@@ -89,6 +92,11 @@ class Ring(Scribe):
         if run.stopped is kept.stopped and run.failed is kept.failed and run.notes == kept.notes:
             return run
         return replace(run, stopped=kept.stopped, failed=kept.failed, notes=kept.notes)
+
+    def check_open(self) -> None:
+        """Raise RuntimeError for an effect that would begin after the run went on: nobody would record it."""
+        if self.over:
+            raise RuntimeError("call_next was left running by a wrapper that returned, and the run went on")
 
     def fail(self, reason: Reason, cause: BaseException | None = None) -> Exception:
         """Keep what broke, and return the exception to raise through the outer wrappers."""
@@ -111,11 +119,7 @@ class Ring(Scribe):
             raise self.fail(
                 InvalidReturn(
                     message=f"{link.key}.{link.hook} returned while call_next was running: await it",
-                    key=link.key,
-                    index=link.index,
-                    hook=link.hook,
-                    step=self.run.run_step,
-                    call=record.id if isinstance(record, CallState) else None,
+                    **place_of(link, record),
                 )
             )
         return after
@@ -127,7 +131,7 @@ class Ring(Scribe):
         """
         if type(after) is not type(before):
             raise self.fail(invalid_return(link, before, after))
-        call_id = before.id if isinstance(before, CallState) else None
+        call_id = call_of(before)
         edge = Edge(link.key, link.index, link.hook, self.session.setup.output.problem)
         record, transition = check(before, after, edge)
         if transition is not None:
@@ -142,6 +146,14 @@ class Ring(Scribe):
                 record = stamped(record, before, link, call_id)
                 self.latched = merge_latches(self.latched, run_of(before), run_of(record))
         return record
+
+    def illegal(self, link: Link, record: RunState | CallState, field: str, legal: str) -> Reason:
+        """Return the reason of an illegal write of which nothing was passed on, written down."""
+        tried = {field: (None, legal)}
+        refused = Transition(link.key, link.index, link.hook, "rejected", NOTHING, NOTHING, tried)
+        reason = self.write_transition(refused, call_of(record))
+        assert reason is not None, "what is rejected ends the run"
+        return reason
 
     def key(self, link: Link, call_id: str = "") -> str:
         """Return the idempotency key of a wrapper: the same when the step is run again."""

@@ -18,6 +18,7 @@ from ..capabilities.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
+    as_messages,
     content_text,
 )
 from .openai_parts import (
@@ -93,7 +94,7 @@ def messages_to_openai(messages: Iterable[Message]) -> list[dict[str, object]]:
     What they have no field for is left behind: times, usage, model, metadata, the status of a result, finish
     reasons but refusals. Raises ValueError for what they cannot carry, such as an image in a result.
     """
-    return [write_message(message) for message in messages]
+    return [write_message(message) for message in as_messages(messages, "messages")]
 
 
 # --- from the wire
@@ -186,6 +187,8 @@ def messages_from_openai(messages: Sequence[Mapping[str, object]]) -> tuple[Mess
     """
     found: list[Message] = []
     names: dict[str, str] = {}
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Iterable):
+        raise Unreadable("messages", f"a history is a list of messages, not {type(messages).__name__}")
     for i, value in enumerate(messages):
         path = f"messages[{i}]"
         message = mapping_at(value, path)

@@ -11,6 +11,7 @@ from ..capabilities.state import OutputSpec
 from .arguments import decode, validate
 from .binding import Misfit, bind, prepare
 from .late_codec import input_converter
+from .problems import said
 
 
 @frozen(eq=False)
@@ -43,13 +44,19 @@ class _Schema:
 def output_type(kind: type) -> OutputType:
     """Return the output type of `str` or of an attrs class.
 
-    Raises TypeError for anything else.
+    Raises TypeError for anything else, and for a class with a field that JSON Schema cannot say.
     """
     if kind is str:
         return TEXT
     if not attrs.has(kind):
         raise TypeError(f"output_type must be str or an attrs class, not {kind!r}")
-    schema = freeze_mapping(schema_of(kind), "output schema")
+    try:
+        schema = freeze_mapping(schema_of(kind), "output schema")
+    except (TypeError, NameError) as error:
+        why = " ".join(str(error).split())
+        raise TypeError(
+            f"output_type {kind.__name__} has a field whose type has no JSON Schema: {why}"
+        ) from error
     described = _Schema(schema)
     structured = prepare(bind(kind, input_converter), schema, schema)
 
@@ -57,7 +64,7 @@ def output_type(kind: type) -> OutputType:
         decoded, problems = decode(text)
         problems = problems or validate(described, decoded)
         if problems:
-            return None, "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
+            return None, said(problems)
         try:
             return structured(decoded), None
         except Misfit as error:  # what the class's own validators say

@@ -1,6 +1,6 @@
 """Permissions: which tools a run may use at all; rules by name, the last that matches wins."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, get_args
 
@@ -13,12 +13,16 @@ PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 BY = "permissions"
 
 
-def _rules(value: Iterable[tuple[str, Permission]]) -> tuple[tuple[str, Permission], ...]:
-    rules = tuple(tuple(rule) for rule in value)
+def _rules(value: object) -> tuple[tuple[str, Permission], ...]:
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise TypeError(
+            f"Permissions.rules must be pairs (glob, 'allow' | 'ask' | 'deny'), not {type(value).__name__}"
+        )
+    rules = tuple(tuple(rule) if isinstance(rule, Iterable) else (rule,) for rule in value)
     for i, rule in enumerate(rules):
         if len(rule) != 2 or type(rule[0]) is not str or rule[1] not in PERMISSIONS:  # noqa: PLR2004 (a pair)
             raise ValueError(f"Permissions.rules[{i}] must be (glob, 'allow' | 'ask' | 'deny'), not {rule!r}")
-    return rules  # type: ignore[return-value]  # each is a pair, as just checked
+    return rules
 
 
 def _default(instance: object, attribute: object, value: object) -> None:

@@ -3,10 +3,47 @@
 Kept apart so that the guards need not know the codec.
 """
 
-from ..capabilities.frozen import Json, same
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from ..capabilities.frozen import FrozenDict, FrozenList, Json, same
 
 _PLAIN = frozenset({int, str, bool, type(None)})
 _SMALL = 1 << 64
+
+
+def _changeable(value: object) -> str | None:
+    """Name a part of a value that can be written to in place, though it may be hashable; or None."""
+    kind = type(value)
+    if isinstance(value, list | dict | set | bytearray) and kind not in {FrozenDict, FrozenList}:
+        return kind.__name__
+    members: Iterable[object] = ()
+    if isinstance(value, Mapping):
+        members = value.values()
+    elif isinstance(value, list | tuple | frozenset):
+        members = value
+    elif attrs.has(kind):
+        names = [field.name for field in attrs.fields(kind)]
+        if names and not _is_frozen(value, names[0]):
+            return kind.__name__
+        members = [getattr(value, name) for name in names]
+    elif dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+        if names and not _is_frozen(value, names[0]):
+            return kind.__name__
+        members = [getattr(value, name) for name in names]
+    return next((part for part in map(_changeable, members) if part is not None), None)
+
+
+def _is_frozen(value: object, name: str) -> bool:
+    """Tell whether a record refuses to have a field set: neither attrs nor dataclasses say so publicly."""
+    try:
+        setattr(value, name, getattr(value, name))
+    except AttributeError:  # FrozenInstanceError of both
+        return True
+    return False
 
 
 def slot_problem(value: object, kind: object = None) -> str | None:
@@ -22,6 +59,11 @@ def slot_problem(value: object, kind: object = None) -> str | None:
         hash(value)
     except TypeError:
         return f"a slot holds an immutable value, and {made.__name__} can change: use a tuple or freeze(...)"
+    part = _changeable(value)
+    if part is not None:
+        return (
+            f"a slot holds an immutable value, and {part} can change: decorate it with @frozen, use a tuple"
+        )
     from .codec import from_json, to_json  # noqa: PLC0415  # the codec is needed for rich slot values only
     from .errors import CodecError  # noqa: PLC0415  # as above
 

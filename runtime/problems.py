@@ -55,6 +55,11 @@ def problems_of(found: Iterable[Found]) -> tuple[Problem, ...]:
     return tuple(listed)
 
 
+def said(problems: Iterable[Problem]) -> str:
+    """Return problems as one line, "" for none."""
+    return "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
+
+
 def short(message: str) -> str:
     """Return the message, cut to a bounded length."""
     return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 1] + "…"

@@ -10,7 +10,7 @@ from .chains import NO_FACTS, call_chain
 from .ending import blocked, check_failed, close, finish, withheld, withhold_reply
 from .errors import IncompleteResponse, InvalidResponse, OutputRetriesExhausted
 from .gathering import NONE, Facts, booked, charge, gather_run
-from .phases import Effect, Onward, Phase, Responded
+from .phases import Effect, Onward, Phase, Responded, Sent
 from .work import Failure, Work
 
 CUT_OFF = {
@@ -61,6 +61,18 @@ def _write_responses(work: Work, event: Responded) -> None:
         if sent is event.response:
             work.write("note", facts={"response_used": i})
     work.entries.extend(event.entries)
+
+
+def take_sent(work: Work, sent: Sent) -> None:
+    """Book the requests that were cut short, and write down what had come back of them."""
+    if sent.run is not None:
+        work.run = sent.run
+    work.run = charge(work.run, sent.charged, sent.usages)
+    for response in sent.responses:
+        work.write("model_responded", actor="model", facts={"response": response})
+    if sent.charged != len(sent.responses):
+        work.write("note", facts={"requests_without_response": sent.charged - len(sent.responses)})
+    work.entries.extend(sent.entries)
 
 
 _ENTERED = copier(RunState, "requests", "usage", "response", "messages")

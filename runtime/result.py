@@ -1,4 +1,4 @@
-"""What a run comes to: the result, and how a suspended one is carried to another process."""
+"""What a run comes to, as its caller sees it. How a suspended one becomes text is `snapshot`'s business."""
 
 from typing import Generic, Literal, TypeAlias, TypeVar, cast
 
@@ -7,7 +7,9 @@ from attrs import field, frozen
 from ..capabilities.messages import Message, Usage
 from ..capabilities.state import RunState, Stop
 from .decisions import ApprovalRequest
+from .ending import pending_messages
 from .log import Log
+from .phases import Finish, Suspend
 from .work import MachineState
 
 Out_co = TypeVar("Out_co", covariant=True)
@@ -82,3 +84,18 @@ class RunResult(Generic[Out_co]):
             f"<RunResult {self.state.agent} {self.status} steps={self.steps} requests={self.requests} "
             f"tool_calls={self.tool_calls} messages={len(self.messages)} pending={len(self.pending)}>"
         )
+
+
+def result_of(state: MachineState, end: Finish | Suspend, log: Log) -> RunResult[object]:
+    """Return the result of a run that is over or suspended."""
+    run = state.run if isinstance(end, Suspend) else end.run
+    if isinstance(end, Suspend):
+        return RunResult(
+            state=run,
+            log=log,
+            output=None,
+            pending=state.pending,
+            messages=pending_messages(state),
+            machine=state,
+        )
+    return RunResult(state=run, log=log, output=run.output, messages=run.messages)

@@ -20,7 +20,8 @@ RECORDS: tuple[type, ...] = (RunState, CallState)
 OWNERS_READ = (
     "Every field of the two records that hooks take and return has one owner. A write that is not legal is "
     "`restored`: the runtime's value stays, the run goes on, and the log names who tried; or `rejected`: the "
-    "run ends with an error that names capability, hook and field."
+    "run ends with an error that names capability, hook and field. Hooks are trusted code of your own program. "
+    "capfold finds bugs in them, and capabilities that disagree with each other; it is no sandbox."
 )
 HOOKS_READ = (
     "Override only what you need. A `reducer` takes the record and returns a new one, synchronously; a "

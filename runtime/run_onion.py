@@ -1,10 +1,11 @@
 """The whole run inside its wrap_run wrappers: entered and left on every kind of exit."""
 
+import inspect
 from collections.abc import Awaitable, Callable
 
 from ..capabilities.compose import Link
 from ..capabilities.state import RunState
-from .chains import active, discard, hook_failed, inactive_links
+from .chains import active, hook_failed, inactive_links, invalid_return, lend, place_of
 from .entries import Entry
 from .errors import InvalidReturn, RunError
 from .onion import Next, Ring
@@ -56,12 +57,13 @@ class RunRing(Ring):
                 raise self.fail(self.misuse(link, "called call_next twice; the run happens once"))
             inner = await self.layer(links, i + 1, self.edge(link, run, passed))
             got.append(inner)
-            return inner
+            return lend(inner)
 
         try:
             after = await self.enter(link, Next(self.session, inward, self.key(link)), run)
             if not got:
-                discard(after)
+                if inspect.iscoroutine(after):
+                    raise self.fail(invalid_return(link, run, after))
                 raise self.fail(
                     self.misuse(link, "returned without call_next; to prevent a run, stop it: run.stop(...)")
                 )
@@ -88,8 +90,5 @@ class RunRing(Ring):
         """Return the reason of a wrapper that did not call inward exactly once."""
         return InvalidReturn(
             message=f"{link.key}.{HOOK} {what}",
-            key=link.key,
-            index=link.index,
-            hook=HOOK,
-            step=self.run.run_step,
+            **place_of(link, self.run),
         )

@@ -1,4 +1,4 @@
-"""The session: what the effects of one run share while it is driven: port, deps, approver, and what broke.
+"""The session: what the effects of one run share while it is driven: port, deps, and the batch under way.
 
 Mutable and local to one `driver.drive`; nothing of it is ever in a record.
 """
@@ -9,7 +9,7 @@ from ..capabilities.messages import AssistantMessage
 from ..capabilities.state import RunState
 from .errors import run_error
 from .ledger import exceeded
-from .phases import Broken, CallResult
+from .phases import Broken, CallResult, Sent
 from .port import Port
 from .setup import Setup
 
@@ -18,7 +18,7 @@ class Session:
     """One run being driven."""
 
     def __init__(self, setup: Setup, port: Port, deps: object) -> None:
-        """Start with nothing broken."""
+        """Start without a batch."""
         self.setup = setup
         self.port = port
         self.deps = deps
@@ -26,6 +26,8 @@ class Session:
         self.results: dict[str, CallResult] = {}
         self.started: set[str] = set()
         self.so_far: Callable[[], tuple[CallResult, ...]] = tuple
+        # Of the requests under way, likewise; None while none are.
+        self.sent: Callable[[], Sent] | None = None
 
 
 class Account:
@@ -53,9 +55,21 @@ class Account:
             raise run_error(reason)
         self.charged += 1
 
-    def full(self) -> bool:
-        """Tell whether nothing is left."""
-        return self._left is not None and self.charged >= self._left
+    def open(self) -> "Ticket":
+        """Book the first attempt of a request that is about to be sent. Raises LimitError when none is left."""
+        self.charge()
+        return Ticket(self)
+
+    def release(self, ticket: "Ticket") -> None:
+        """Take the booking of a request back that failed before its model charged anything."""
+        if not ticket.used:
+            ticket.used = True
+            self.charged -= 1
+
+    def sent(self) -> Sent:
+        """Return what is known when the requests are cut short."""
+        usages = tuple([response.usage for response in self.responses])
+        return Sent(self.charged, usages, tuple(self.responses))
 
     async def sleep(self, seconds: float) -> None:
         """Wait by the port's clock."""
@@ -64,3 +78,22 @@ class Account:
     def random(self) -> float:
         """Return a number in [0, 1)."""
         return self._port.random()
+
+
+class Ticket:
+    """One request's way to the account; requests at the same time each have their own. A `Meter`."""
+
+    __slots__ = ("_account", "random", "sleep", "used")
+
+    def __init__(self, account: Account) -> None:
+        """Start with one attempt booked and not used."""
+        self._account = account
+        self.used = False
+        self.sleep = account.sleep
+        self.random = account.random
+
+    def charge(self) -> None:
+        """Book one attempt; the first is booked already. Raises LimitError when none is left."""
+        if self.used:
+            self._account.charge()
+        self.used = True

@@ -6,10 +6,10 @@ Knows nothing of runs: records of many runs may arrive interleaved, and are seal
 import os
 import stat
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 from ..capabilities.frozen import FrozenDict, FrozenList, Json, digest
 from ..capabilities.records import replace
@@ -47,6 +47,26 @@ class Redactor(Protocol):
 Redact: TypeAlias = Redactor | Callable[[str], str]
 
 
+def sink_list(value: object) -> tuple[Sink, ...]:
+    """Return an agent's sinks. Raises TypeError for what is none, ValueError for a sink that is listed twice."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise TypeError(f"sinks must be a list of sinks, as in [JsonLines(path)], not {type(value).__name__}")
+    sinks = tuple(value)
+    for i, sink in enumerate(sinks):
+        if (
+            isinstance(sink, type)
+            or not callable(getattr(sink, "write", None))
+            or not hasattr(sink, "best_effort")
+        ):
+            raise TypeError(f"sinks[{i}] is no sink, such as JsonLines(path): {type(sink).__name__}")
+        if any(sink is other for other in sinks[:i]):
+            raise ValueError(f"sinks[{i}] is listed twice: each record would be written twice")
+        path = getattr(sink, "path", None)
+        if path is not None and any(path == getattr(other, "path", None) for other in sinks[:i]):
+            raise ValueError(f"two sinks write to {str(path)!r}: their seals would break each other's chain")
+    return cast(tuple[Sink, ...], sinks)
+
+
 class JsonLines:
     """A file with one sealed JSON line for each record, opened when the first one is written.
 
@@ -73,6 +93,10 @@ class JsonLines:
         text, not one of a few values that can be tried out.
         Raises LookupError when `key` is a Secret whose variable is not set.
         """
+        _check_path(path)
+        for name, flag in (("content", content), ("best_effort", best_effort)):
+            if type(flag) is not bool:
+                raise TypeError(f"{name} must be True or False, not {flag!r:.80}")
         self.path = Path(path)
         self.best_effort = best_effort
         self._key = key_bytes(key)
@@ -140,6 +164,11 @@ class JsonLines:
             redacted = {name: _redacted(getattr(record, name), self._redact) for name in _PAYLOADS}
             return replace(record, **redacted, content="redacted")
         return record
+
+
+def _check_path(path: object) -> None:
+    if not isinstance(path, str | os.PathLike) or path == "":
+        raise TypeError(f"JsonLines takes the path of a file, not {path!r:.80}")
 
 
 def _text_function(redact: Redact | None) -> Callable[[str], str] | None:

@@ -10,6 +10,8 @@ from ..capabilities.frozen import FrozenDict, Json
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from .decisions import ApprovalRequest
+from .ending import open_calls
+from .errors import CodecError
 from .limits import Limits
 from .log import Log, Tail
 from .phases import Phase
@@ -84,6 +86,7 @@ def read_snapshot(text: str, setup: Setup, *, allow_changed: frozenset[str]) -> 
             f"this is {setup.name!r} with {setup.model.name!r}"
         )
     refuse_changed(found.prints, setup.prints, allow_changed)
+    check_batch(found)
     state = MachineState(
         setup=evolve(setup, limits=found.limits, settings=found.settings),
         phase=Phase.SUSPENDED,
@@ -99,6 +102,20 @@ def read_snapshot(text: str, setup: Setup, *, allow_changed: frozenset[str]) -> 
         call_index=CallIndex(found.run.messages),
     )
     return state, Log.resume(*found.tails)
+
+
+def check_batch(found: Snapshot) -> None:
+    """Raise CodecError unless batch and questions are those of the history's open calls, each of them once."""
+    response, answered = open_calls(found.run)
+    asked = response.tool_calls[answered:] if response is not None else ()
+    if tuple(call.asked for call in found.batch) != asked or any(
+        call.index != i for i, call in enumerate(found.batch)
+    ):
+        raise CodecError("is not the open calls of the history, in their order", "$.value.batch")
+    open_ids = {call.id for call in found.batch if call.outcome is None and call.verdict.approval}
+    ids = [request.call_id for request in found.pending]
+    if not ids or len(set(ids)) != len(ids) or not open_ids.issuperset(ids):
+        raise CodecError("is not one question for each call that waits for a decision", "$.value.pending")
 
 
 def refuse_changed(before: "FrozenDict[Json] | dict[str, str]", now: object, allowed: frozenset[str]) -> None:

@@ -89,7 +89,7 @@ def gathered(work: Work, facts: Facts = NONE) -> Effect:
     work.write(
         "model_requested",
         facts={
-            "model": request_model(run),
+            "model": model_name(run),
             "tools": work.setup.tool_names
             if run.tools is work.setup.inventory
             else tuple(tool.name for tool in run.tools),
@@ -104,7 +104,7 @@ def gathered(work: Work, facts: Facts = NONE) -> Effect:
     return RequestModel(run, request, ledger.left(limits.requests, run.requests), limits.request_timeout)
 
 
-def request_model(run: RunState) -> str:
+def model_name(run: RunState) -> str:
     """Return the name of the request's model."""
     return run.model.name if run.model is not None else ""
 
@@ -141,12 +141,12 @@ def unprepared(work: Work) -> Reason | None:
     if profile is None:
         return _selection(work, "no model is selected", "model")
     if run.tools and not profile.tools:
-        name = request_model(run)
+        name = model_name(run)
         return _selection(work, f"model {name!r} takes no tools, and {len(run.tools)} are selected", "tools")
     if work.setup.token_limits and not profile.reports_usage:
         limited = work.setup.token_limits[0]
         return UsageUnknown(
-            message=f"{limited} is limited, and model {request_model(run)!r} does not report its usage",
+            message=f"{limited} is limited, and model {model_name(run)!r} does not report its usage",
             limit=limited,
         )
     return None

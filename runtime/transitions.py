@@ -39,7 +39,7 @@ class Diff(Protocol):
 
 
 def generate_diff(record: type[AttrsInstance]) -> Diff:
-    """Return an unrolled comparison of a record's fields; 0.9 us on RunState, the loop below 3.4 us."""
+    """Return an unrolled comparison of a record's fields; on a RunState it takes a fraction of the loop below."""
     lines = ["def diff(a, b):", "    changed = []"]
     for field in fields(record):
         lines += [f"    if a.{field.name} is not b.{field.name}:", f"        changed.append({field.name!r})"]

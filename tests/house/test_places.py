@@ -5,7 +5,8 @@ The tables themselves refuse half of it at import; here is the rest.
 
 import ast
 from collections.abc import Callable
-from typing import Any, get_args
+from types import SimpleNamespace
+from typing import Any, cast, get_args
 
 import pytest
 from attrs import fields
@@ -21,12 +22,19 @@ from capfold.runtime.errors import FAMILIES
 from capfold.runtime.phases import AskApproval, Effect, Enter, Leave
 from capfold.runtime.result import ResultStatus
 from capfold.runtime.retries import FAILED, GOOD
+from capfold.runtime.snapshot import Snapshot
+from capfold.runtime.work import MachineState, Work
 from tests.house.conftest import ROOT
 
 # Called once there are stores.
 NOT_CALLED_YET = {"wrap_load_messages", "wrap_save_messages", "wrap_prompt"}
 # What is neither a failure of a tool nor a success: it counts in no retries.
 NEITHER = {"denied", "not_executed", "pending"}
+# What a suspended run is given again when it is attached to its agent, and what only a run under way has.
+MADE_ANEW = {
+    *("setup", "phase", "started", "suspended_at", "prepared", "charged", "announced", "call_index"),
+    *("judge_from", "resumed", "inactive", "effect", "writers", "reason", "cause"),
+}
 
 
 def drawn(record: str) -> set[str]:
@@ -44,6 +52,18 @@ def drawn(record: str) -> set[str]:
 def test_every_field_is_drawn(record: type) -> None:
     """A field that no strategy sets would go through codec, check and verbs with its default only."""
     assert {field.name for field in fields(record)} == drawn(record.__name__)
+
+
+def test_an_event_takes_up_and_gives_back_the_whole_state() -> None:
+    """A field of the machine's state that `Work` forgot, or put in another's place, would be lost at the next event."""
+    values = [cast(Any, SimpleNamespace(strict=False)) for _ in MachineState._fields]
+    assert list(map(id, values)) == list(map(id, Work(MachineState(*values), 0.0).freeze()))
+
+
+def test_a_snapshot_has_what_cannot_be_made_anew() -> None:
+    """A new field of the machine's state is carried to another process, or said to need no carrying."""
+    kept = {field.name for field in fields(Snapshot)}
+    assert set(MachineState._fields) == {*(kept & {*MachineState._fields}), *MADE_ANEW}
 
 
 def noting(name: str, called: list[str]) -> Callable[..., Any]:  # Any: a hook of any signature

@@ -9,7 +9,7 @@ from capfold.capabilities import AssistantMessage, CallState, Message, RunState,
 from capfold.capabilities.capability import AnyCapability, Capability
 from capfold.capabilities.views import balance_problem
 from capfold.runtime import Agent, LocalPort, RunError, RunResult, ScriptedModel
-from capfold.runtime.agent import ToolLike
+from capfold.runtime.building import ToolLike
 from capfold.runtime.machine import Moved, start
 from capfold.runtime.scripted_model import Reply
 

@@ -87,6 +87,25 @@ async def test_shorter_after_longer(bounded: Bounded) -> None:
     assert "outer went on" == await bounded(inner, 60.0)
 
 
+async def test_a_swallowed_cancellation_comes_again(bounded: Bounded) -> None:
+    """A step that swallows its cancellation and goes on waiting is cancelled again, and is late."""
+    swallowed: list[int] = []
+
+    async def stubborn() -> None:
+        try:
+            await anyio.sleep_forever()
+        except asyncio.CancelledError:
+            swallowed.append(1)
+        await anyio.sleep_forever()
+
+    with pytest.raises(TimeoutError):
+        await bounded(stubborn, 0.01)
+    task = asyncio.current_task()
+    assert [1] == swallowed
+    assert task is not None
+    assert 0 == task.cancelling()
+
+
 async def test_cancellation_from_elsewhere_stays_one(bounded: Bounded) -> None:
     """A task that is cancelled from outside is cancelled, not timed out; so is one in an anyio scope."""
     task = asyncio.ensure_future(bounded(anyio.sleep_forever, 60.0))

@@ -92,14 +92,14 @@ async def test_nested_reverses_after_hooks() -> None:
 async def test_after_hooks_go_from_tool_to_agent() -> None:
     """The agent has the last word; a capability in two scopes is called once, at the outermost."""
     trace = Trace()
-    tool_cap, both = ToolStep(trace, key="tool"), ToolStep(trace, key="both")
+    tool_cap, both = ToolStep(trace, key="inner"), ToolStep(trace, key="both")
     agent = make(
         [call("look", {"n": 1}), "done"],
         tools=[look.with_capabilities(tool_cap, both)],
         capabilities=[both, ToolStep(trace, key="agent")],
     )
     await agent.run("go")
-    assert ["tool.after_tool", "both.after_tool", "agent.after_tool"] == trace.lines
+    assert ["inner.after_tool", "both.after_tool", "agent.after_tool"] == trace.lines
 
 
 async def test_outermost_place_whose_condition_holds() -> None:

@@ -122,6 +122,14 @@ def test_wrong_calls(arguments: tuple[str, ...]) -> None:
     assert 2 == run(*arguments).exit_code
 
 
+def test_options_that_exclude_each_other() -> None:
+    """Neither wins in silence: both are named."""
+    for arguments in (("demo", "--yes", "--no"), ("rules", "--json", "--mermaid")):
+        done = run(*arguments)
+        assert 2 == done.exit_code
+        assert f"{arguments[-1]} exclude each other" in done.stderr or f"{arguments[1]} and" in done.stderr
+
+
 def test_without_click(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Without the extra the command says how to get it, and exits with 2."""
     monkeypatch.setitem(sys.modules, "click", None)

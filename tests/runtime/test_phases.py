@@ -76,7 +76,7 @@ def test_what_is_not_in_the_table_is_illegal(phase: Phase, event: type) -> None:
 
 def test_unions_are_closed() -> None:
     """Each class of the module that looks like an effect or event is a member of its union."""
-    parts = {phases.GatherJob, phases.CallResult, phases.Broken, phases.Onward, Phase}
+    parts = {phases.GatherJob, phases.CallResult, phases.Broken, phases.Sent, phases.Onward, Phase}
     here = {
         kind
         for _, kind in inspect.getmembers(phases, inspect.isclass)

@@ -8,7 +8,7 @@ import inspect
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import cast
+from typing import TypeAlias, cast
 
 import anyio.to_thread
 
@@ -28,6 +28,7 @@ from .phases import RunTools
 from .port import Late, is_stray
 from .session import Session
 
+Body: TypeAlias = Callable[[], Awaitable[object]]
 MAX_MESSAGE = 500
 SUCCEEDED = Outcome("succeeded")
 _SUCCEEDED = copier(Outcome, "content", "attempts")
@@ -91,9 +92,7 @@ def context_of(call: CallState, run: RunState, deps: object, attempt: int) -> To
     )
 
 
-def _bind(
-    tool: Tool, call: CallState, run: RunState, deps: object, attempt: int
-) -> Callable[[], Awaitable[object]]:
+def _bind(tool: Tool, call: CallState, run: RunState, deps: object, attempt: int) -> Body:
     function = tool.function
     if function is None:
         problem = f"tool {tool.name!r} has no function: only a port that runs tools elsewhere can execute it"
@@ -107,7 +106,7 @@ def _bind(
     if signature.injects:
         keywords |= inject(signature, context_of(call, run, deps, attempt), call.injected, input_converter)
     if signature.is_async:
-        return cast(Callable[[], Awaitable[object]], functools.partial(function, **keywords))
+        return cast(Body, functools.partial(function, **keywords))
     return functools.partial(_in_thread, functools.partial(function, **keywords))
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from threading import local
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import anyio
 
@@ -188,7 +188,7 @@ def _asyncio_loop() -> object | None:
     if asyncio is None:
         return None
     try:
-        return cast(object, asyncio.get_running_loop())
+        return asyncio.get_running_loop()  # type: ignore[no-any-return]  # of a module found by name
     except RuntimeError:
         return None
 

@@ -12,6 +12,7 @@ from ..capabilities.messages import AssistantMessage, Message
 from ..capabilities.state import RunState
 from ..capabilities.tools import Tool
 from .decisions import ApprovalRequest, Decision
+from .entries import Entry
 from .errors import Reason
 from .phases import Effect, Phase
 from .scribe import Scribe
@@ -94,7 +95,10 @@ class Work(Scribe):
 
     def __init__(self, state: MachineState, now: float) -> None:
         """Start from a state, at a time."""
-        super().__init__(state.run, now, strict=state.setup.strict)
+        # The scribe's part in line: two of these a step.
+        self.now = now
+        self.strict = state.setup.strict
+        self.entries: list[Entry] = []
         # Results of a batch that enter the history together with the next step's reset, in one copy of the run.
         self.results: tuple[Message, ...] = ()
         (

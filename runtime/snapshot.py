@@ -1,12 +1,13 @@
 """Snapshots: a suspended run as JSON, and how it is attached again to the agent it belongs to."""
 
+import json
 from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
 from ..capabilities.call_state import CallState
 from ..capabilities.capability import state_type
-from ..capabilities.frozen import FrozenDict, Json
+from ..capabilities.frozen import FrozenDict, Json, digest
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
 from .decisions import ApprovalRequest
@@ -29,6 +30,8 @@ class Snapshot:
     """What a suspended run consists of. `prints`: digest of each capability's description, by key.
 
     `elapsed`: seconds of the run's deadline that were used; the wait for a decision is not counted.
+    `digest`: of all the rest, so that a document that was edited is refused. It has no key: it finds accidents
+    and edits by hand, not somebody who makes a digest anew.
     """
 
     agent: str
@@ -43,6 +46,7 @@ class Snapshot:
     approved: tuple[str, ...]
     pending: tuple[ApprovalRequest, ...]
     tails: tuple[Tail, ...]
+    digest: str
 
 
 def write_snapshot(state: MachineState, log: Log) -> str:
@@ -51,7 +55,7 @@ def write_snapshot(state: MachineState, log: Log) -> str:
     A model that a capability selected for the step under way is written as the agent's own: it has answered
     already, and the next step selects anew. Raises CodecError for a slot value that the codec cannot carry.
     """
-    from .codec import envelope  # noqa: PLC0415  # late_codec says why
+    from .codec import envelope, to_json  # noqa: PLC0415  # late_codec says why
 
     setup = state.setup
     snapshot = Snapshot(
@@ -67,15 +71,18 @@ def write_snapshot(state: MachineState, log: Log) -> str:
         approved=tuple(sorted(state.approved)),
         pending=state.pending,
         tails=log.tails,
+        digest="",
     )
-    return envelope(KIND, snapshot, converter=_converter(setup))
+    converter = _converter(setup)
+    written = to_json(snapshot, converter=converter)
+    return envelope(KIND, evolve(snapshot, digest=_digest(written)), converter=converter)
 
 
 def read_snapshot(text: str, setup: Setup, *, allow_changed: frozenset[str]) -> tuple[MachineState, Log]:
     """Return the machine state of a snapshot, attached to an agent, and an empty log that continues its chain.
 
     Raises CodecError for a text that is no snapshot, is of another schema version, or names tools that the
-    agent does not have; ValueError when it belongs to another agent, or the capability list changed.
+    agent does not have, or was edited; ValueError when it belongs to another agent, or the capability list changed.
     """
     from .codec import open_envelope  # noqa: PLC0415  # late_codec says why
 
@@ -87,6 +94,8 @@ def read_snapshot(text: str, setup: Setup, *, allow_changed: frozenset[str]) -> 
         )
     refuse_changed(found.prints, setup.prints, allow_changed)
     check_batch(found)
+    if _digest(json.loads(text)["value"]) != found.digest:
+        raise CodecError("does not match: the snapshot was changed after it was written", "$.value.digest")
     state = MachineState(
         setup=evolve(setup, limits=found.limits, settings=found.settings),
         phase=Phase.SUSPENDED,
@@ -102,6 +111,12 @@ def read_snapshot(text: str, setup: Setup, *, allow_changed: frozenset[str]) -> 
         call_index=CallIndex(found.run.messages),
     )
     return state, Log.resume(*found.tails)
+
+
+def _digest(written: object) -> str:
+    """Return the digest of a snapshot as JSON, its own field left out."""
+    assert isinstance(written, dict)
+    return digest({name: value for name, value in written.items() if name != "digest"})
 
 
 def check_batch(found: Snapshot) -> None:

@@ -18,11 +18,13 @@ from capfold.capabilities import (
     call,
     tool,
 )
+from capfold.capabilities.frozen import digest
 from capfold.runtime import (
     Agent,
     Answer,
     ApprovalRequest,
     Approve,
+    CodecError,
     Decision,
     DecisionError,
     Deny,
@@ -307,7 +309,7 @@ async def test_c35_a_snapshot_that_was_damaged(damage: Callable[[str], str]) -> 
 
 @pytest.mark.parametrize("where", ["batch", "pending"])
 async def test_c35_a_snapshot_that_was_forged(where: str) -> None:
-    """Neither what runs nor what the person is shown can be changed behind the other: refused by digest."""
+    """An edited snapshot is refused by its digest; with a digest made anew, the decision still fits no such call."""
     payments = Payments()
     agent, result = await suspended(payments)
     text = result.snapshot()
@@ -322,10 +324,12 @@ async def test_c35_a_snapshot_that_was_forged(where: str) -> None:
 
     (found,) = [member for member in written.values() if isinstance(member, dict) and where in member]
     forge(found[where])
-    forged = json.dumps(written)
-    assert forged.count("1000") > text.count("1000")
+    assert json.dumps(written).count("1000") > text.count("1000")
+    with pytest.raises(CodecError, match="was changed after it was written"):
+        await agent.resume(json.dumps(written), {result.pending[0].digest: Approve()})
+    found["digest"] = digest({name: value for name, value in found.items() if name != "digest"})
     with pytest.raises(DecisionError) as caught:
-        await agent.resume(forged, {result.pending[0].digest: Approve()})
+        await agent.resume(json.dumps(written), {result.pending[0].digest: Approve()})
     assert result.pending[0].digest == caught.value.digest
     assert [] == payments.paid
     assert "completed" == (await agent.resume(text, {result.pending[0].digest: Approve()})).status

@@ -202,3 +202,27 @@ def test_snapshot_needs_no_live_objects() -> None:
     text = anyio.run(waiting).snapshot()
     assert "0x" not in text
     assert "<function" not in text
+
+
+def leaves_of(value: Any, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """Return the path of every scalar in a JSON value."""
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return [found for key, member in items for found in leaves_of(member, (*path, key))]
+    return [path]
+
+
+async def test_every_edited_leaf_is_refused() -> None:
+    """Whatever is changed by hand in a snapshot, it is no snapshot any more; nothing runs by it."""
+    result = await waiting()
+    text = result.snapshot()
+    decisions = {request.digest: Approve() for request in result.pending}
+    for path in leaves_of(json.loads(text)):
+        document = place = json.loads(text)
+        for step in path[:-1]:
+            place = place[step]
+        old = place[path[-1]]
+        place[path[-1]] = not old if isinstance(old, bool) else old + 1 if isinstance(old, int) else f"{old}x"
+        with pytest.raises(ValueError, match=r".+"):
+            await build().resume(json.dumps(document), decisions)
+    assert {"completed"} == {(await build().resume(text, decisions)).status}

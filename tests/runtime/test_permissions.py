@@ -54,7 +54,7 @@ def test_verdict_of_each_permission() -> None:
 def test_bad_rules(rules: object) -> None:
     """A rule that says nothing is refused by its place."""
     with pytest.raises(ValueError, match=r"rules\[0\]"):
-        Permissions(rules)  # type: ignore[arg-type]  # that is the point
+        Permissions(rules)
 
 
 def test_bad_default() -> None:
@@ -65,6 +65,6 @@ def test_bad_default() -> None:
 
 def test_rules_may_come_from_json() -> None:
     """Lists do as well as tuples; what is kept is hashable."""
-    permissions = Permissions([["*", "deny"]])  # type: ignore[list-item]  # as JSON has it
+    permissions = Permissions([["*", "deny"]])
     assert (("*", "deny"),) == permissions.rules
     assert hash(permissions) == hash(Permissions((("*", "deny"),)))

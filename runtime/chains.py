@@ -6,7 +6,7 @@ For each link: call it, compare, judge, write down. A record that comes back as 
 import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ..capabilities.call_state import CallState
 from ..capabilities.combinators import Predicate
@@ -15,6 +15,7 @@ from ..capabilities.frozen import FrozenDict, Json
 from ..capabilities.grid import HOOKS
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
+from ..capabilities.views import Projection
 from .errors import HookFailed, InvalidReturn, Place
 from .guards import Edge
 from .transitions import check, stamp
@@ -198,7 +199,27 @@ def accept(
         work.writers = {**work.writers, **dict.fromkeys(transition.changes, who)}
     if record is not before:
         record = stamped(record, before, link, call_id)
+        if isinstance(record, RunState) and isinstance(before, RunState):
+            start = before.history_start if link.hook == "before_run" else len(before.messages)
+            return cast(R, dated(record, before, start, work.now))
     return record
+
+
+def dated(run: RunState, before: RunState, start: int, now: float) -> RunState:
+    """Return the run with the clock's time on messages that a hook brought in without one, from `start` on."""
+    if run.messages is before.messages:
+        return run
+    fresh = {id(message): replace(message, at=now) for message in run.messages[start:] if message.at is None}
+    messages = run.messages[:start] + tuple(
+        fresh.get(id(message), message) for message in run.messages[start:]
+    )
+    shown = run.request_messages
+    if shown is not None and any(id(message) in fresh for message in shown.messages):
+        task = fresh.get(id(shown.task), shown.task)
+        shown = Projection(
+            tuple(fresh.get(id(message), message) for message in shown.messages), shown.covers, task=task
+        )
+    return replace(run, messages=messages, request_messages=shown) if fresh else run
 
 
 def stamped(record: R, before: R, link: Link, call_id: str | None) -> R:

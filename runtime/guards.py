@@ -31,7 +31,8 @@ class Edge(NamedTuple):
     """Where a record is checked: which hook of which capability, and what the run allows there.
 
     `output_problem` says why a value does not satisfy the output type, or None; `arguments_problem` likewise
-    of arguments and the tool's schema. `members`: the capabilities by key, whose slots have types.
+    of arguments and the tool's schema. `members`: the capabilities by key, whose slots have types. `history`: how
+    many messages the hook left, which a projection of its covers; the check fills it in.
     """
 
     key: str
@@ -40,6 +41,7 @@ class Edge(NamedTuple):
     output_problem: Callable[[object], str | None] | None = None
     arguments_problem: Callable[[FrozenDict[Json]], str | None] | None = None
     members: Mapping[str, AnyCapability] = EMPTY  # type: ignore[assignment]  # an empty mapping of any type
+    history: int = 0
 
 
 _NOTHING_UNDONE: Undone = FrozenDict()
@@ -160,9 +162,9 @@ def _projection(new: object, before: RunState, edge: Edge) -> Judged:
         return _illegal("request_messages is a Projection: use project(messages)", new)
     if new.task is not None and not any(message is new.task for message in new.messages):
         return _illegal("the task of a projection is one of its messages: use project(messages)", new)
-    if new.covers != len(before.messages):
+    if new.covers != edge.history:
         return _illegal(
-            f"a projection covers the whole history, {len(before.messages)} messages, not {new.covers}", new
+            f"a projection covers the whole history, {edge.history} messages, not {new.covers}", new
         )
     shown = {id(message) for message in before.view}
     novel = [message for message in new.messages if id(message) not in shown]

@@ -202,6 +202,8 @@ def messages_from_openai(messages: Sequence[Mapping[str, object]]) -> tuple[Mess
                 )
             case "user":
                 only(message, {"role", "content"}, path)
+                if message.get("content") is None:
+                    raise Unreadable(content_path, "a user message has content: a string or parts")
                 found.append(UserMessage(read_content(message.get("content"), content_path)))
             case "assistant":
                 said = read_assistant(message, path)

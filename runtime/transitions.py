@@ -133,10 +133,13 @@ def _judge(  # noqa: PLR0917  # one field of two records, and the rules for it
 ) -> None:
     """Judge the write of one field that did change."""
     old, new = getattr(before, name), getattr(after, name)
+    run = after if isinstance(after, RunState) else after.run
     if guard is None:
         problem: str | None = legal_text(name, owner)
         value = new
     else:
+        if name == "request_messages":
+            edge = edge._replace(history=len(run.messages))
         problem, value, undone = guard(name, old, new, before, edge)
         tally.restored.update(undone)
     if problem is None:
@@ -146,7 +149,6 @@ def _judge(  # noqa: PLR0917  # one field of two records, and the rules for it
             assert isinstance(value, FrozenDict)
             tally.changes[name] = Items({edge.key: value[edge.key]})  # the guard lets through nothing else
         elif value is not old:
-            run = after if isinstance(after, RunState) else after.run
             tally.changes[name] = change_of(name, old, value, run)
     elif RULES[owner].consequence == "restored":
         tally.restored[name] = (new, old)

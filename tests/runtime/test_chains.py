@@ -12,13 +12,14 @@ from capfold.capabilities import (
     Json,
     Outside,
     RunState,
+    UserMessage,
     call,
     for_tools,
     hook,
     nested,
     when,
 )
-from capfold.runtime import HookError, HookFailed, IllegalTransition, InvalidReturn
+from capfold.runtime import Agent, HookError, HookFailed, IllegalTransition, InvalidReturn, ScriptedModel
 from tests.runtime.desk import Trace, kinds, look, make, pay, seen
 
 
@@ -277,3 +278,19 @@ async def test_audit_all_writes_every_call() -> None:
         "admit_tool_execute",
         "after_tool_execute", "before_model_request", "after_model_request", "after_run",
     ] == hooks  # fmt: skip
+
+
+async def test_messages_that_hooks_bring_in_bear_the_clock_s_time() -> None:
+    """In the history and in a view of the same hook alike; a time that a hook set itself stays."""
+    own = UserMessage("own", at=7.0)
+
+    def brings(state: RunState) -> RunState:
+        state = state.append(UserMessage("more"), own)
+        return state.project(state.view[:2])
+
+    model = ScriptedModel(["done"])
+    result = await Agent("a", model, capabilities=[hook.before_model_request(brings)]).run("go")
+    times = [message.at for message in result.messages]
+    assert None not in times
+    assert 7.0 == times[2]
+    assert times[:2] == [message.at for message in model.requests[0].messages]

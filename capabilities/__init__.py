@@ -3,6 +3,8 @@
 Everything public is listed here; a module below this package may change without notice.
 """
 
+from typing import TYPE_CHECKING
+
 from .annotations import Annotations
 from .call_state import CallState
 from .capability import CallNext, Capability, Outside, SaveNext
@@ -10,7 +12,6 @@ from .combinators import for_tools, group, inherited, nested, when
 from .description import Description
 from .folding import fold
 from .frozen import FreezeError, Json, freeze
-from .function_hooks import ToolHook, hook
 from .injected import FromCall, FromContext, FromDeps, ModelRetry, ToolContext, ToolFailed
 from .messages import (
     AssistantMessage,
@@ -29,17 +30,20 @@ from .messages import (
     UserMessage,
     call,
 )
-from .refuse_tools import RefuseTools
-from .require_approval import RequireApproval
 from .secret import Secret
-from .select_tools import SelectTools
 from .state import RunState
-from .tool_budget import ToolBudget
 from .tool_record import Tool
 from .tools import Toolkit, Where, is_declared_destructive, is_destructive, is_idempotent, is_read_only, tool
-from .trim_messages import TrimMessages
 from .verdict import Failure, Outcome, Problem, Verdict
 from .views import Projection
+
+if TYPE_CHECKING:
+    from .function_hooks import ToolHook, hook
+    from .refuse_tools import RefuseTools
+    from .require_approval import RequireApproval
+    from .select_tools import SelectTools
+    from .tool_budget import ToolBudget
+    from .trim_messages import TrimMessages
 
 __all__ = [
     "Annotations",
@@ -102,3 +106,27 @@ __all__ = [
     "tool",
     "when",
 ]
+
+# What not everybody uses: function hooks and ready-made capabilities, of which each costs 1 ms or more.
+_LATE = {
+    "ToolHook": "function_hooks",
+    "hook": "function_hooks",
+    "RefuseTools": "refuse_tools",
+    "RequireApproval": "require_approval",
+    "SelectTools": "select_tools",
+    "ToolBudget": "tool_budget",
+    "TrimMessages": "trim_messages",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load what stands in `_LATE`."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415  # as late as what it imports
+
+    return getattr(import_module(f".{_LATE[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,7 +10,6 @@ from attrs import fields, frozen, has
 from .capability import AnyCapability, Capability
 from .combinators import Group
 from .frozen import EMPTY, FreezeError, FrozenDict, FrozenList, Json, canonical, digest, freeze
-from .function_hooks import FunctionHook
 from .secret import Secret
 
 
@@ -155,4 +154,6 @@ def named(module: str, qualname: str) -> object:
         found = vars(found).get(part) if isinstance(found, ModuleType | type) else None
     if isinstance(found, staticmethod):
         found = found.__func__
+    from .function_hooks import FunctionHook  # noqa: PLC0415  # for the few that hold functions: 4 ms
+
     return found.function if isinstance(found, FunctionHook) else found

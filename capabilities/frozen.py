@@ -5,13 +5,16 @@ picklable and serialisable by every JSON library as it is; an edit anywhere insi
 """
 
 import dataclasses
-import hashlib
+import functools
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias, TypeVar, Union
 
 from attrs import fields_dict, has
+
+if TYPE_CHECKING:
+    import hashlib
 
 Json: TypeAlias = Union[bool, int, float, str, "FrozenList", "FrozenDict[Json]", None]
 V = TypeVar("V")
@@ -300,4 +303,16 @@ def canonical(value: object) -> str:
 
 def digest(value: object) -> str:
     """Return the SHA-256 of the canonical text of a JSON value, as 64 hexadecimal digits."""
-    return hashlib.sha256(canonical(value).encode()).hexdigest()
+    return sha256(canonical(value).encode())
+
+
+def sha256(data: bytes) -> str:
+    """Return the SHA-256 of bytes, as 64 hexadecimal digits."""
+    return _hasher()(data).hexdigest()
+
+
+@functools.cache
+def _hasher() -> "Callable[[bytes], hashlib._Hash]":
+    import hashlib  # noqa: PLC0415  # with OpenSSL below it 6 ms of the import, and a digest comes much later
+
+    return hashlib.sha256

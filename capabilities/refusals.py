@@ -5,7 +5,6 @@ Pure checks, called by `Capability` alone.
 
 import inspect
 from collections.abc import Callable, Iterator
-from difflib import get_close_matches
 
 from attrs import AttrsInstance, fields, has
 
@@ -67,6 +66,8 @@ def _nearest(name: str) -> str | None:
     """Return the hook that was meant, "" if it is unclear which, None for a name that is unlike any hook."""
     if name in FORMER_NAMES:
         return FORMER_NAMES[name]
+    from difflib import get_close_matches  # noqa: PLC0415  # for names that are no hook's only
+
     if name.startswith(HOOK_PREFIXES):
         return next(iter(get_close_matches(name, HOOKS, 1, _FAR_AND_WIDE)), "")
     return next(iter(get_close_matches(name, HOOKS, 1, _LIKE_A_HOOK)), None)

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from .capability import AnyCapability, Capability
 from .combinators import leaves
-from .function_hooks import ToolHook
 from .grid import TOOL_HOOKS
 
 
@@ -43,5 +42,8 @@ def tool_scope(value: Iterable[object], where: str = "capabilities") -> tuple[An
 
 
 def _hooked(item: object) -> object:
-    plain = callable(item) and not isinstance(item, Capability | type)
-    return ToolHook(item) if plain else item  # type: ignore[arg-type]  # ToolHook itself refuses a wrong one
+    if not callable(item) or isinstance(item, Capability | type):
+        return item
+    from .function_hooks import ToolHook  # noqa: PLC0415  # for the few that list functions: 4 ms
+
+    return ToolHook(item)

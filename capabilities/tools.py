@@ -6,7 +6,6 @@ Knows nothing of runs, or of how arguments are validated.
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias, Unpack, overload
 
 from attrs import field, frozen
@@ -100,6 +99,8 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
     """Raise ValueError for the first name that no tool has, with the nearest one that exists."""
     there = sorted(known)
     for name in sorted(set(names).difference(there)):
+        from difflib import get_close_matches  # noqa: PLC0415  # for an error only
+
         near = get_close_matches(name, there, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(there) or 'none'}"
         raise ValueError(f"no tool is named {name!r}; {hint}")

@@ -47,7 +47,6 @@ from .models import Meter, Model, ModelError, ModelProfile, ModelRequest, forbid
 from .permissions import Permissions
 from .port import LocalPort, Port
 from .result import RunResult
-from .scripted_model import Chunks, FunctionModel, ScriptedModel
 from .sinks import JsonLines, Sink
 from .transitions import Transition
 
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from .dump import dump_capabilities, load_capabilities
     from .openai_messages import messages_from_openai, messages_to_openai
     from .openai_model import OpenAIModel
+    from .scripted_model import Chunks, FunctionModel, ScriptedModel
 
 __all__ = [
     "Agent",
@@ -127,7 +127,10 @@ __all__ = [
 
 # For those who use them: the adapter of OpenAI is seven modules, 10 ms; what dumps lists needs the codec, 40 ms.
 _LATE = {
+    "Chunks": "scripted_model",
+    "FunctionModel": "scripted_model",
     "OpenAIModel": "openai_model",
+    "ScriptedModel": "scripted_model",
     "dump_capabilities": "dump",
     "load_capabilities": "dump",
     "messages_from_openai": "openai_messages",

@@ -31,7 +31,6 @@ from .result import RunResult, result_of
 from .session import Session
 from .setup import Setup
 from .sinks import Sink, sink_list
-from .snapshot import read_snapshot, refuse_changed
 
 Out = TypeVar("Out", default=str)
 # What an agent puts out that says nothing else; Out cannot tell mypy so.
@@ -214,6 +213,8 @@ class Agent(Generic[Out]):
         `allow_changed`: keys of capabilities that may differ from the snapshot's. Raises DecisionError for decisions
         that do not fit, CodecError for a text that is no snapshot of this agent; nothing is done then.
         """
+        from .snapshot import read_snapshot, refuse_changed  # noqa: PLC0415  # most runs never suspend
+
         if isinstance(suspended, str):
             state, log = read_snapshot(suspended, self.setup, allow_changed=frozenset(allow_changed))
         elif not isinstance(suspended, RunResult):

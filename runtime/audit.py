@@ -4,13 +4,12 @@
 A body holds no time, no sequence number and no random id, so equal runs have equal digests.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
 from attrs import frozen
 
-from ..capabilities.frozen import EMPTY, FreezeError, FrozenDict, FrozenList, Json, canonical, freeze
+from ..capabilities.frozen import EMPTY, FreezeError, FrozenDict, FrozenList, Json, canonical, freeze, sha256
 from ..capabilities.messages import MESSAGES, Message
 from ..capabilities.tools import Tool
 from ..capabilities.views import Projection
@@ -87,7 +86,7 @@ def next_digest(prev: str, body: Mapping[str, Json]) -> str:
     """Return the digest after `prev`: SHA-256 of it and the canonical body; unchanged outside the chain."""
     if body["kind"] in OUTSIDE_DIGEST:
         return prev
-    return hashlib.sha256((prev + canonical(body)).encode()).hexdigest()
+    return sha256((prev + canonical(body)).encode())
 
 
 def encode(entry: Entry) -> dict[str, Json]:

@@ -162,7 +162,7 @@ def _projection(new: object, before: RunState, edge: Edge) -> Judged:
         return _illegal("request_messages is a Projection: use project(messages)", new)
     if new.task is not None and not any(message is new.task for message in new.messages):
         return _illegal("the task of a projection is one of its messages: use project(messages)", new)
-    if new.covers != edge.history:
+    if not len(before.messages) <= new.covers <= edge.history:  # it may append before it projects, and after
         return _illegal(
             f"a projection covers the whole history, {edge.history} messages, not {new.covers}", new
         )

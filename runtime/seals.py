@@ -5,12 +5,10 @@ its line: SHA-256, or HMAC-SHA256 with a key. Without a key it shows accidents, 
 Knows nothing of runs, digests or files.
 """
 
-import hashlib
-import hmac
 import json
 import re
 
-from ..capabilities.frozen import FrozenDict, Json, canonical, freeze
+from ..capabilities.frozen import FrozenDict, Json, canonical, freeze, sha256
 from ..capabilities.secret import Secret
 from .audit import AuditRecord, from_fields
 from .entries import ENTRY_KINDS
@@ -67,8 +65,10 @@ def next_seal(prev: str, text: str, key: bytes | None) -> str:
     """Return the seal of an unsealed line that follows the seal `prev`, "" for the first."""
     covered = (prev + text).encode()
     if key is None:
-        return hashlib.sha256(covered).hexdigest()
-    return hmac.new(key, covered, hashlib.sha256).hexdigest()
+        return sha256(covered)
+    import hmac  # noqa: PLC0415  # with a key only; frozen.sha256 says what it costs
+
+    return hmac.new(key, covered, "sha256").hexdigest()
 
 
 class Sealer:

@@ -7,9 +7,8 @@ import os
 import stat
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from threading import Lock
-from typing import Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from ..capabilities.frozen import FrozenDict, FrozenList, Json, digest
 from ..capabilities.records import replace
@@ -17,6 +16,9 @@ from ..capabilities.secret import Secret
 from .audit import AuditRecord
 from .errors import LogError
 from .seals import Sealer, key_bytes, next_seal, split_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _PAYLOADS = ("changes", "restored", "rejected", "facts")
 _BLOCK = 65_536
@@ -78,7 +80,7 @@ class JsonLines:
 
     def __init__(
         self,
-        path: str | Path,
+        path: "str | Path",
         *,
         key: bytes | Secret | None = None,
         content: bool = True,
@@ -97,6 +99,8 @@ class JsonLines:
         for name, flag in (("content", content), ("best_effort", best_effort)):
             if type(flag) is not bool:
                 raise TypeError(f"{name} must be True or False, not {flag!r:.80}")
+        from pathlib import Path  # noqa: PLC0415  # with urllib below it 3 ms of the import
+
         self.path = Path(path)
         self.best_effort = best_effort
         self._key = key_bytes(key)

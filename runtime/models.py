@@ -3,10 +3,10 @@
 What a model, an adapter and the port agree on. Knows nothing of capabilities, runs or the ledger's numbers.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 from attrs import frozen
 
@@ -14,6 +14,9 @@ from ..capabilities.frozen import EMPTY, FrozenDict, Json
 from ..capabilities.messages import AssistantMessage, Message
 from ..capabilities.state import OutputSpec
 from ..capabilities.tools import Tool
+
+if TYPE_CHECKING:
+    from .events import Delta
 
 ModelErrorKind: TypeAlias = Literal[
     "timeout", "rate_limit", "connection", "server", "bad_request", "auth", "invalid_response", "script"
@@ -94,6 +97,23 @@ class Model(Protocol):
 
     async def request(self, request: ModelRequest, meter: Meter) -> AssistantMessage:
         """Send one request; call `meter.charge()` before each attempt that leaves the process."""
+
+
+ModelPart: TypeAlias = "Delta | AssistantMessage"
+
+
+@runtime_checkable
+class StreamingModel(Model, Protocol):
+    """A model that can also say its response as it comes."""
+
+    def stream(
+        self, request: ModelRequest, meter: Meter
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelPart]]:
+        """Open a stream: a `Delta` for each piece of text, and the complete response last, exactly once.
+
+        Entering sends the request. Raises ModelError, whose `partial` is the text so far, when it breaks off,
+        stalls, or ends without a finish reason; leaving early closes the connection.
+        """
 
 
 _FORBIDDEN: ContextVar[bool] = ContextVar("forbid_model_requests", default=False)

@@ -5,13 +5,15 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 ARGS ?=
 AIMOCK := 1.43.0
+MCP_SERVERS := 2026.8.31
+TOOLS := .tools/.installed-$(AIMOCK)-$(MCP_SERVERS)
 
 PIP := -m pip --disable-pip-version-check --quiet --quiet
 # A plain editable install blinds mypy; a strict one is a tree of links below build/, made anew with each new module.
 EDITABLE := --config-settings editable_mode=strict --editable
 MODULES := $(sort $(shell find capabilities runtime -name '*.py' -o -name py.typed))
 
-.PHONY: help demo test lint docs bench clean aimock FORCE
+.PHONY: help demo test lint docs bench corruption mutants clean tools FORCE
 
 help:
 	@echo 'make demo   run the demo                      ARGS="--no" is handed to it'
@@ -19,12 +21,14 @@ help:
 	@echo 'make lint   format, lint, types, imports'
 	@echo 'make docs   write the generated tables of README and docs anew'
 	@echo 'make bench  measure against peers             ARGS="--quick" is handed to the benchmark'
+	@echo 'make corruption  run each corruption case, and the same attacks on peers; write what was seen'
+	@echo 'make mutants     take each check out of the runtime in turn; the tests must notice'
 	@echo 'make clean  remove all that these have made'
 
 demo: .venv/.cli
 	.venv/bin/capfold demo $(ARGS)
 
-test: .venv/.dev aimock
+test: .venv/.dev tools
 	.venv/bin/python -m pytest $(ARGS)
 
 lint: .venv/.dev
@@ -39,6 +43,14 @@ docs: .venv/.dev
 
 bench: .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/run.py $(ARGS)
+
+corruption: .venv/.dev .venv-bench/.bench
+	.venv/bin/python -m tests.corruption.matrix --write
+	.venv-bench/bin/python -m benchmarks.attacks --write
+	.venv/bin/python -m tests.docs.generated
+
+mutants: .venv/.dev
+	.venv/bin/python -m tests.mutation $(ARGS)
 
 clean:
 	rm -rf .venv .venv-bench .tools build dist capfold.egg-info \
@@ -57,7 +69,7 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.made .venv/.modules pyproject.toml
-	.venv/bin/python $(PIP) install --group dev $(EDITABLE) '.[cli,testing]'
+	.venv/bin/python $(PIP) install --group dev $(EDITABLE) '.[cli,testing,mcp,postgres,prices]'
 	@touch $@ .venv/.cli
 
 .venv-bench/.bench: .venv-bench/.made .venv-bench/.modules pyproject.toml
@@ -70,18 +82,19 @@ clean:
 
 FORCE:
 
-# An OpenAI-compatible server by others, for the tests of the model client.
+# Servers by others, for the tests: an OpenAI-compatible one, and two of MCP. In one install: each removes the last.
 ifneq ($(shell command -v npm),)
-aimock: .tools/.aimock-$(AIMOCK)
+tools: $(TOOLS)
 else
-aimock:
-	@echo 'npm is MISSING: @copilotkit/aimock cannot be installed, the tests against it will be skipped.' >&2
+tools:
+	@echo 'npm is MISSING: aimock and two MCP servers cannot be installed, the tests against them will be skipped.' >&2
 endif
 
 # Node reads its own certificates only; those of the system are added, so npm works where pip does.
-.tools/.aimock-$(AIMOCK): export NODE_EXTRA_CA_CERTS ?= $(firstword $(wildcard \
+$(TOOLS): export NODE_EXTRA_CA_CERTS ?= $(firstword $(wildcard \
 	/etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
-.tools/.aimock-$(AIMOCK):
+$(TOOLS):
 	npm install --prefix .tools --no-save --no-package-lock --no-audit --no-fund --loglevel=error \
-		@copilotkit/aimock@$(AIMOCK)
+		@copilotkit/aimock@$(AIMOCK) @modelcontextprotocol/server-everything@$(MCP_SERVERS) \
+		@modelcontextprotocol/server-filesystem@$(MCP_SERVERS)
 	@touch $@

@@ -39,6 +39,8 @@ class Job:
     """How many capabilities (middlewares, hooks) are registered, each on every point in `Adapter.HOOKS`."""
     kind: HookKind = "noop"
     """What they do. Adapters without a "changing" form run no-ops instead, which is the lighter work."""
+    latency: float = 0.0
+    """Seconds that the stub model sleeps before each of its replies; not with a `base_url`."""
     base_url: str = ""
     history: int = 0
     variant: str = ""

@@ -33,10 +33,12 @@ class Pace:
     """Seconds of CPU time that one block should take; a run longer than that is a block of its own."""
     case: float
     """Seconds of CPU time for all blocks of one case; what takes longer has fewer blocks, at least one."""
+    crowd: int
+    """Runs at once, where a workload is about many of them."""
 
 
-FULL = Pace(rounds=7, block=0.15, case=10.0)
-QUICK = Pace(rounds=3, block=0.04, case=2.0)
+FULL = Pace(rounds=7, block=0.15, case=10.0, crowd=1000)
+QUICK = Pace(rounds=3, block=0.04, case=2.0, crowd=100)
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""W6: what importing costs, each time in a fresh interpreter.
+"""W6: what importing costs, alone and with a first agent built, each time in a fresh interpreter.
 
 Must not know what the numbers are compared with.
 """
@@ -12,10 +12,12 @@ from pathlib import Path
 
 from attrs import frozen
 
+from .drive import ROOT
 from .participants import BenchError, Participant
 
 PROBE = """
 import json, resource, sys, time
+import benchmarks.programs
 before = time.process_time_ns()
 {statement}
 spent = time.process_time_ns() - before
@@ -30,7 +32,7 @@ HEAVY = ("openai", "hypothesis")
 
 @frozen
 class ImportCost:
-    """One participant's import: CPU nanoseconds of the import alone, peak bytes of the whole process."""
+    """One statement: its CPU nanoseconds, peak bytes of the whole process."""
 
     cpu: float
     peak: float
@@ -38,13 +40,18 @@ class ImportCost:
     """Which of `HEAVY` it loaded."""
 
 
-def import_cost(participant: Participant, scratch: Path, rounds: int) -> ImportCost:
-    """Return the medians over `rounds` interpreters, after one that wrote the bytecode files.
+def import_cost(participant: Participant, statement: str, scratch: Path, rounds: int) -> ImportCost:
+    """Return what an import statement costs: the medians over `rounds` interpreters.
+
+    One more comes before them and is not counted: it writes the bytecode files, whatever the environment says.
 
     Raises:
         BenchError: the import failed; its traceback went to standard error.
     """
-    probe = PROBE.format(statement=participant.imports, heavy=HEAVY)
+    probe = PROBE.format(statement=statement, heavy=HEAVY)
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | dict(participant.environment)
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
     answers = []
     for _ in range(rounds + 1):
         process = subprocess.run(
@@ -52,11 +59,12 @@ def import_cost(participant: Participant, scratch: Path, rounds: int) -> ImportC
             stdout=subprocess.PIPE,
             text=True,
             cwd=scratch,
-            env=os.environ | dict(participant.environment),
+            env=variables,
             check=False,
         )
         if process.returncode != 0:
-            raise BenchError(f"{participant.name}: `{participant.imports}` ended with {process.returncode}")
+            raise BenchError(f"{participant.name}: `{statement}` ended with {process.returncode}")
+        # What a framework prints at import comes before it.
         answers.append(json.loads(process.stdout.splitlines()[-1]))
     timed = answers[1:]
     return ImportCost(

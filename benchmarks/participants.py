@@ -30,12 +30,20 @@ class Participant:
     """Whether it counts when the best peer is looked for."""
     imports: str = ""
     """What a program imports to use it, measured by W6; empty: W6 leaves it out."""
+    program: str = ""
+    """Module in `benchmarks.programs` that imports it and builds an agent, where `imports` is not empty."""
     environment: Mapping[str, str] = field(factory=dict, hash=False)
     """Variables of its processes, over those of the command."""
 
 
 CAPFOLD = Participant(
-    "capfold", "a_capfold", "capfold", "capfold", False, "import capfold.capabilities, capfold.runtime"
+    "capfold",
+    "a_capfold",
+    "capfold",
+    "capfold",
+    False,
+    "import capfold.capabilities, capfold.runtime",
+    "p_capfold",
 )
 HAND = Participant("by hand", "a_hand", "openai", "openai", False)
 """The floor: a bare loop over plain dicts, and the typed `create` of the openai client."""
@@ -48,6 +56,7 @@ PARTICIPANTS = (
         "pydantic-ai-slim",
         True,
         "from pydantic_ai import Agent",
+        "p_pydantic_ai",
     ),
     Participant(
         "fastaiagent",
@@ -56,6 +65,7 @@ PARTICIPANTS = (
         "fastaiagent",
         True,
         "from fastaiagent import Agent",
+        "p_fastaiagent",
         # It traces into a database by default; the file is in the worker's scratch folder.
         {"FASTAIAGENT_TRACE_ENABLED": "0", "FASTAIAGENT_LOCAL_DB": "fastaiagent.db"},
     ),

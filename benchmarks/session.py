@@ -42,6 +42,15 @@ class Session:
             self._workers[participant.adapter] = self._stack.enter_context(worker)
         return self._workers[participant.adapter]
 
+    @contextmanager
+    def fresh(self) -> Iterator[Mapping[str, Worker]]:
+        """Yield processes of all participants, by name, that have done nothing yet, and end them."""
+        with ExitStack() as stack:
+            yield {
+                each.name: stack.enter_context(Worker(each, self.scratch, self._cores[0]))
+                for each in self.participants
+            }
+
     @property
     def capfold(self) -> Worker | None:
         """The worker of capfold, None when it was left out."""

@@ -1,7 +1,7 @@
 """One participant in a process of its own: `python -m benchmarks.worker ADAPTER [CORE]`.
 
 Reads one JSON command a line from standard input and answers each with one JSON line:
-`{"op": "check" | "ask" | "bench", "job": {...}, "n": int}`. Answers with `{"error": text}` when the adapter
+`{"op": "check" | "ask" | "bench" | "crowd", "job": {...}, "n": int}`. Answers with `{"error": text}` when the adapter
 fails. Must not know what a figure is used for, nor that other participants exist.
 """
 
@@ -9,12 +9,14 @@ import asyncio
 import gc
 import json
 import os
+import resource
 import sys
 import time
 import warnings
 from collections import Counter
 from contextlib import closing
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import TextIO, cast
 
@@ -91,6 +93,38 @@ class Workbench:
         self._loop.run_until_complete(block())
         return {"cpu": time.process_time_ns() - cpu, "wall": time.perf_counter_ns() - wall}
 
+    def crowd(self, job: Job, n: int) -> dict[str, object]:
+        """Run `n` times at once; return wall and CPU time of them all, and by how many bytes the process grew.
+
+        What it grew by is its peak of resident memory over what was resident before.
+        """
+        run = self.prepared(job)
+
+        async def together() -> None:
+            await asyncio.gather(*[run() for _ in range(n)])
+
+        gc.collect()
+        before = resident(forget_peak=True)
+        wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+        self._loop.run_until_complete(together())
+        wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+        return {"cpu": cpu, "wall": wall, "memory": max(0, resident() - before)}
+
+
+def resident(*, forget_peak: bool = False) -> int:
+    """Return the peak of resident memory in bytes: since the start, or since it was last forgotten.
+
+    Where Linux's /proc is missing nothing can be forgotten, so that growth below an earlier peak is not seen.
+    """
+    if not Path("/proc/self/clear_refs").exists():
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024  # bytes there, KiB elsewhere
+    if forget_peak:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
 
 def answer(bench: Workbench, line: str) -> dict[str, object]:
     """Perform one command; an exception becomes an answer, for the driver to raise."""
@@ -101,6 +135,8 @@ def answer(bench: Workbench, line: str) -> dict[str, object]:
             return bench.check(job)
         if command["op"] == "ask":
             return bench.ask(job)
+        if command["op"] == "crowd":
+            return bench.crowd(job, command["n"])
         return bench.bench(job, command["n"])
     except Exception as error:  # noqa: BLE001  # a framework may raise anything; the driver raises it again
         return {"error": f"{type(error).__name__}: {error}"}

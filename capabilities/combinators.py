@@ -1,7 +1,8 @@
 """Combinators: capabilities made of capabilities. In a composed list they are gone: only leaves are called.
 
 `group` is a list as one value; `nested` reverses its members' after hooks; `when` and `for_tools` are
-conditions; `inherited` marks what sub-agents get too.
+conditions; `inherited` marks what sub-agents get too. A group without a field of its own is a plain subclass: for
+`@frozen` each class is one more to build at import.
 """
 
 from collections.abc import Callable, Iterable
@@ -78,9 +79,10 @@ class Group(Capability):
         return frozenset(key for member in self.members for key in member.needs_deps())
 
 
-@frozen
 class Nested(Group):
     """Capabilities as an onion: their after hooks run in reverse order."""
+
+    __slots__ = ()
 
 
 @frozen
@@ -111,9 +113,10 @@ class ForTools(Group):
         return own.union(*(member.tool_names() for member in self.members))
 
 
-@frozen
 class Inherited(Group):
     """Capabilities that the sub-agents of the run get too."""
+
+    __slots__ = ()
 
 
 def _key(kind: str, members: tuple[AnyCapability, ...]) -> str:
@@ -147,6 +150,19 @@ def for_tools(where: Where, capability: AnyCapability) -> ForTools:
 def inherited(*capabilities: AnyCapability) -> Inherited:
     """List capabilities that sub-agents get too."""
     return Inherited(capabilities, key=_key("inherited", _members(capabilities)))
+
+
+def inherited_part(capabilities: Iterable[AnyCapability]) -> tuple[AnyCapability, ...]:
+    """Return what sub-agents get of a list: all that `inherited` holds, under the conditions it stands under."""
+    found: list[AnyCapability] = []
+    for member in capabilities:
+        if isinstance(member, Inherited):
+            found.append(member)
+        elif isinstance(member, Group):
+            inner = inherited_part(member.members)
+            if inner:
+                found.append(evolve(member, members=inner))
+    return tuple(found)
 
 
 def leaves(capabilities: Iterable[AnyCapability], *, after: bool = False) -> tuple[Leaf, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import field, frozen
 
 from .capability import AnyCapability
-from .combinators import Leaf, Predicate, leaves
+from .combinators import Predicate, leaves
 from .frozen import FrozenDict
 from .grid import HOOKS, REDUCERS, TOOL_HOOKS, WRAPPERS
 from .tools import Placed, Tool
@@ -69,12 +69,17 @@ class Plan:
     chains: Mapping[str, Chain]
     tools: Mapping[str, ToolPlan]
     unknown: ToolPlan
-    # One instance of each capability class may stand in the agent's list and on tools: `members` has each key once.
-    agent: tuple[Leaf, ...] = field(default=())
-    # Whether any tool has hooks that judge, observe, wrap: a batch without them is not walked for them.
+    # Those of the run as a whole, each once; `members` has those of tools and toolkits too.
+    agent: tuple[AnyCapability, ...] = field(default=())
+    # Whether any tool has hooks that shape, judge, observe, wrap: a batch without them is not walked for them.
+    shapes: bool = field(init=False)
     judges: bool = field(init=False)
     observes: bool = field(init=False)
     wraps: bool = field(init=False)
+
+    @shapes.default
+    def _shapes(self) -> bool:
+        return any(plan.before or plan.repairs for plan in (*self.tools.values(), self.unknown))
 
     @judges.default
     def _judges(self) -> bool:
@@ -96,29 +101,28 @@ class Plan:
 Scope = Sequence[AnyCapability]
 
 
-def compose(capabilities: Scope, placed: Iterable[Placed] = ()) -> Plan:
-    """Compose the agent's list with the scopes of its tools.
+def compose(capabilities: Scope, placed: Iterable[Placed] = (), *, inherits: Scope = ()) -> Plan:
+    """Compose the agent's list with the scopes of its tools; `inherits` is a scope around that list.
 
     Raises ValueError when one list holds a capability twice, or two different ones share a key.
     """
     inventory = tuple(placed)
     members: dict[str, AnyCapability] = {}
+    scopes = [inherits, capabilities] if inherits else [capabilities]
+    _collect(inherits, members, "what it inherits")
     _collect(capabilities, members, "the agent's list")
     for item in inventory:
         for name, scope in zip(item.toolkits, item.scopes, strict=True):
             _collect(scope, members, f"toolkit {name!r}")
         _collect(item.tool.capabilities, members, f"tool {item.tool.name!r}")
-    chains = {
-        name: _chain(name, [capabilities], None) for name in (*REDUCERS, *WRAPPERS) if name not in TOOL_HOOKS
-    }
+    chains = {name: _chain(name, scopes, None) for name in (*REDUCERS, *WRAPPERS) if name not in TOOL_HOOKS}
     plans: dict[tuple[object, ...], ToolPlan] = {}
     tools: dict[str, ToolPlan] = {}
     for item in inventory:
-        tools[item.tool.name] = _tool_plan(
-            [capabilities, *item.scopes, item.tool.capabilities], item.tool, plans
-        )
-    unknown = _tool_plan([capabilities], None, plans)
-    return Plan(FrozenDict(members), chains, tools, unknown, leaves(capabilities))
+        tools[item.tool.name] = _tool_plan([*scopes, *item.scopes, item.tool.capabilities], item.tool, plans)
+    unknown = _tool_plan(scopes, None, plans)
+    agent = {leaf.capability.key: leaf.capability for scope in scopes for leaf in leaves(scope)}
+    return Plan(FrozenDict(members), chains, tools, unknown, tuple(agent.values()))
 
 
 def _collect(scope: Scope, members: dict[str, AnyCapability], where: str) -> None:

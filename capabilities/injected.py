@@ -1,6 +1,6 @@
 """What a tool function may get besides the model's arguments, and what it may raise to say how it ended.
 
-Plain frozen markers and two exceptions. Knows nothing of schemas, runs or who fills the values in.
+Plain frozen markers and three exceptions. Knows nothing of schemas, runs or who fills the values in.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def _default(value: object) -> object:
 
 @frozen
 class _WithDefault:
-    """A marker whose value may be missing."""
+    """A marker whose value may be missing. Its kinds are plain subclasses: they add no field."""
 
     key: str = field(validator=_key)
     default: object = field(default=..., kw_only=True, converter=_default)
@@ -60,20 +60,22 @@ class _WithDefault:
         return thaw(self.default)
 
 
-@frozen
 class FromContext(_WithDefault):
     """`Annotated[T, FromContext("id")]`: the value of `context["id"]` of the run, never the model's.
 
     `default` is JSON (FreezeError otherwise); it is used when the key is missing, and fresh for each call.
     """
 
+    __slots__ = ()
 
-@frozen
+
 class FromCall(_WithDefault):
     """`Annotated[T, FromCall("id")]`: what a hook put there by `call.inject(id=...)`, never the model's.
 
     `default` is JSON (FreezeError otherwise); it is used when the key is missing, and fresh for each call.
     """
+
+    __slots__ = ()
 
 
 @frozen
@@ -117,3 +119,10 @@ class ModelRetry(_Said):
 
 class ToolFailed(_Said):
     """Raised by a tool: it failed in a known way and had no effect that matters; the outcome is `failed`."""
+
+
+class ToolUnknown(_Said):
+    """Raised by a tool that was cut off, as by a lost connection: nobody knows whether the call took effect.
+
+    The outcome is `unknown`, also from a tool declared idempotent, whose other exceptions are `failed`.
+    """

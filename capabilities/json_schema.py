@@ -1,23 +1,24 @@
 """From a Python annotation to JSON Schema 2020-12, and from a JSON Schema to something that judges values.
 
-msgspec makes the schemas of classes and scalars; unions and containers are put together here, since msgspec
-refuses a union of two classes. Knows nothing of functions, parameters or tools.
+`class_schemas` makes those of classes and scalars; unions and containers are put together here.
+Knows nothing of functions, parameters or tools.
 """
 
-import collections
 import types
 from collections import abc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, time
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, Union, get_args, get_origin
 
+from .class_schemas import Schema, close, components, record_names, record_schema
+from .constraints import constrained, is_constraint
 from .frozen import freeze, thaw
+from .record_fields import RecordField, is_record, record_fields
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-Schema = dict[str, Any]  # Any: JSON Schema is JSON of any shape
 Kind = Literal["list", "dict", "tuple", "set", "frozenset"]
 
 # What a container annotation gives to the function; the abstract ones get the plain JSON type.
@@ -84,21 +85,17 @@ def schemas_of(annotations: Sequence[object]) -> tuple[list[Schema], dict[str, S
     Every object schema that comes from a class refuses extra keys unless the class says otherwise.
     Raises TypeError for a type that has no JSON Schema.
     """
-    leaves: list[object] = []
-
-    def collect(leaf: object) -> Schema:
-        leaves.append(leaf)
-        return {}
-
+    first = _Collect()
     for annotation in annotations:
-        _assemble(annotation, collect)
-    schemas, definitions, clash = _components(leaves, prefixed=False)
+        _assemble(annotation, first)
+    schemas, definitions, clash = components(first.leaves, prefixed=False)
     if clash:
-        schemas, definitions, _ = _components(leaves, prefixed=True)
-    in_order = iter(schemas)
-    assembled = [_assemble(annotation, lambda _: next(in_order)) for annotation in annotations]
+        schemas, definitions, _ = components(first.leaves, prefixed=True)
+    names = record_names(first.records, taken=definitions)
+    second = _Place(iter(schemas), names, definitions)
+    assembled = [_assemble(annotation, second) for annotation in annotations]
     for schema in [*assembled, *definitions.values()]:
-        _close(schema)
+        close(schema)
     return assembled, definitions
 
 
@@ -169,86 +166,107 @@ def _hashable(value: object) -> bool:
     return True
 
 
-def _assemble(annotation: object, leaf: Callable[[object], Schema]) -> Schema:
-    # Called twice per annotation: first `leaf` collects, then it hands out what msgspec made, in that order.
+class _Parts(Protocol):
+    """Where `_assemble` gets the schemas of classes and scalars from."""
+
+    def leaf(self, annotation: object) -> Schema:
+        """Return the schema of what is no union, container or record."""
+
+    def record(self, kind: object) -> Schema:
+        """Return the schema of a record."""
+
+
+class _Collect:
+    """The first pass: what leaves and records there are. The schemas it gives are empty."""
+
+    def __init__(self) -> None:
+        self.leaves: list[object] = []
+        self.records: dict[object, None] = {}
+
+    def leaf(self, annotation: object) -> Schema:
+        self.leaves.append(annotation)
+        return {}
+
+    def record(self, kind: object) -> Schema:
+        if kind not in self.records:
+            self.records[kind] = None
+            for one in record_fields(kind):
+                _field(kind, one, self)
+        return {}
+
+
+class _Place:
+    """The second pass, in the order of the first: hands out what was made of the leaves, defines the records."""
+
+    def __init__(
+        self, leaves: Iterator[Schema], names: Mapping[object, str], definitions: dict[str, Schema]
+    ) -> None:
+        self.leaves = leaves
+        self.names = names
+        self.definitions = definitions
+
+    def leaf(self, annotation: object) -> Schema:
+        return next(self.leaves)
+
+    def record(self, kind: object) -> Schema:
+        name = self.names[kind]
+        if name not in self.definitions:
+            self.definitions[name] = {}  # in place before its fields, which may refer to it
+            self.definitions[name] = record_schema(kind, lambda one: _field(kind, one, self))
+        return {"$ref": f"#/$defs/{name}"}
+
+
+def _field(kind: object, one: RecordField, parts: _Parts) -> Schema:
+    annotation = one.annotation
+    if hasattr(get_origin(kind) or kind, "__pydantic_validator__"):
+        annotation = unwrap(annotation)  # a dataclass of pydantic checks its notes itself
+    bare = unwrap(annotation)
+    found = container(bare)
+    if bare is object or (
+        found and found[0] == "dict" and found[1] and unwrap(found[1][0]) not in {str, Any}
+    ):
+        return parts.leaf(annotation)  # msgspec knows which keys are text in JSON, and refuses `object`
+    return _assemble(annotation, parts)
+
+
+def _assemble(annotation: object, parts: _Parts) -> Schema:
+    # Called twice per annotation: first to collect, then to hand out what was made, in the same order.
     if get_origin(annotation) is Annotated:
         bare, *notes = get_args(annotation)
         if any(type(note).__module__ == "msgspec" for note in notes):
             kept = tuple(note for note in notes if type(note).__module__ == "msgspec")
-            schema = leaf(Annotated[(bare, *kept)])  # a constraint is msgspec's to translate
+            schema = parts.leaf(Annotated[(bare, *kept)])  # a constraint is msgspec's to translate
         else:
-            schema = _assemble(bare, leaf)
+            schema = _assemble(bare, parts)
+        bounds = [note for note in notes if is_constraint(note)]
+        if bounds and isinstance(parts, _Place):  # before, nothing is known yet
+            schema = constrained(schema, bounds)
         texts = [note for note in notes if isinstance(note, str)]
         return {**schema, "description": " ".join(texts)} if texts else schema
     bare = unwrap(annotation)
     if bare is Any or bare is object:
         return {}
     if union := members(bare):
-        return {"anyOf": [_assemble(member, leaf) for member in union]}
+        return {"anyOf": [_assemble(member, parts) for member in union]}
     if bare in _TIMES if _hashable(bare) else False:
         return {"type": "string", "format": _TIMES[bare]}
     found = container(bare)
-    return leaf(bare) if found is None else _contain(bare, *found, leaf)
+    if found is not None:
+        return _contain(bare, *found, parts)
+    return parts.record(bare) if is_record(bare) else parts.leaf(bare)
 
 
-def _contain(
-    annotation: object, kind: Kind, arguments: tuple[object, ...], leaf: Callable[[object], Schema]
-) -> Schema:
+def _contain(annotation: object, kind: Kind, arguments: tuple[object, ...], parts: _Parts) -> Schema:
     if kind == "dict":
         if arguments and unwrap(arguments[0]) not in {str, Any}:
             raise TypeError(f"{annotation} has keys that are no strings; JSON keys are: use dict[str, ...]")
-        values = _assemble(arguments[1], leaf) if arguments else {}
+        values = _assemble(arguments[1], parts) if arguments else {}
         return {"type": "object", "additionalProperties": values} if values else {"type": "object"}
     if kind == "tuple" and arguments and arguments[-1] is not ...:
-        items = [_assemble(argument, leaf) for argument in arguments if argument != ()]
+        items = [_assemble(argument, parts) for argument in arguments if argument != ()]
         size = len(items)
         prefix = {"prefixItems": items} if items else {}
         return {"type": "array", **prefix, "items": False, "minItems": size, "maxItems": size}
-    item = _assemble(arguments[0], leaf) if arguments else {}
+    item = _assemble(arguments[0], parts) if arguments else {}
     unique = {"uniqueItems": True} if kind in {"set", "frozenset"} else {}
     return {"type": "array", **({"items": item} if item else {}), **unique}
-
-
-def _components(
-    leaves: list[object], *, prefixed: bool
-) -> tuple[tuple[Schema, ...], dict[str, Schema], bool]:
-    """Let msgspec make schemas and definitions, and tell whether two classes want one name.
-
-    `prefixed` gives the definitions of pydantic models their module's name, which keeps them apart.
-    """
-    import msgspec  # noqa: PLC0415  # 20 ms that only a process with typed tools needs
-
-    hoisted: dict[str, Schema] = {}
-    clash = False
-
-    def hook(kind: type) -> Schema:
-        # pydantic by its protocol, so that it need not be installed; its own $defs move to the root.
-        nonlocal clash
-        make = getattr(kind, "model_json_schema", None)
-        if make is None:
-            raise NotImplementedError  # msgspec's own word for "no schema"
-        prefix = f"{kind.__module__}.{kind.__qualname__}.".replace("<locals>", "local") if prefixed else ""
-        schema: Schema = make(ref_template=f"#/$defs/{prefix}{{model}}")
-        for name, definition in schema.pop("$defs", {}).items():
-            clash |= hoisted.setdefault(prefix + name, definition) != definition
-        return schema
-
-    made, named = msgspec.json.schema_components(leaves, schema_hook=hook, ref_template="#/$defs/{name}")
-    return made, {**named, **hoisted}, clash or bool(hoisted.keys() & named.keys())
-
-
-def _close(schema: object) -> None:
-    """Forbid extra keys in every class-made object below, walking only where schemas stand."""
-    if not isinstance(schema, dict):
-        return
-    if "properties" in schema and schema.get("type") == "object":
-        schema.setdefault("additionalProperties", False)
-    nested: collections.deque[object] = collections.deque()
-    for key in ("properties", "patternProperties", "$defs"):
-        nested.extend(schema.get(key, {}).values())
-    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
-        nested.extend(schema.get(key, ()))
-    for key in ("items", "additionalProperties", "not"):
-        nested.append(schema.get(key))
-    for part in nested:
-        _close(part)

@@ -1,12 +1,12 @@
 """The small records inside a RunState, and the shapes of its fields. Knows neither verbs nor hooks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol
 
 from attrs import Attribute, field, frozen
 
 from .frozen import FrozenDict, Json, freeze_mapping
-from .messages import Message, as_messages, text_field
+from .messages import Message, Usage, as_messages, text_field
 from .tools import Tool
 
 RunStatus = Literal["running", "completed", "stopped", "suspended", "failed", "cancelled"]
@@ -61,6 +61,11 @@ def settings_of(value: object) -> FrozenDict[Json]:
 def history_of(value: Iterable[object]) -> tuple[Message, ...]:
     """Convert a history; a tuple of messages stays the identical one."""
     return as_messages(value)
+
+
+def usages_of(value: Mapping[str, Usage]) -> FrozenDict[Usage]:
+    """Convert usages by the name of a model."""
+    return value if type(value) is FrozenDict else FrozenDict(value)
 
 
 def tools_of(value: Iterable[Tool]) -> tuple[Tool, ...]:

@@ -25,6 +25,7 @@ from .run_parts import (
     model_field,
     settings_of,
     tools_of,
+    usages_of,
 )
 from .shapes import by_key, check_text, none_or, texts_field
 from .tools import Tool, Where, accepts, as_where, check_names
@@ -40,7 +41,11 @@ S = TypeVar("S")
 
 @frozen(kw_only=True, repr=False, slots=False)  # copied several times a step: records.py says why
 class RunState:
-    """One run as its hooks see it. Who may write a field is its owner, in the field's metadata."""
+    """One run as its hooks see it. Who may write a field is its owner, in the field's metadata.
+
+    `usage_by_model`: tokens by the name of the model that was asked. `cost`: US dollars so far, None = unknown,
+    since some response had no price or no usage.
+    """
 
     run_id: str = field(default="run", metadata=SEALED)
     root_run_id: str = field(default="run", metadata=SEALED)
@@ -62,6 +67,8 @@ class RunState:
     output_retries_used: int = field(default=0, metadata=RUNTIME)
     output_retries: int = field(default=1, metadata=RUNTIME)
     usage: Usage = field(default=NO_USAGE, metadata=RUNTIME)
+    usage_by_model: FrozenDict[Usage] = field(default=FrozenDict(), metadata=RUNTIME, converter=usages_of)
+    cost: float | None = field(default=0.0, metadata=RUNTIME)
 
     stopped: Stop | None = field(default=None, metadata=LATCH, validator=none_or(Stop))
     failed: Fail | None = field(default=None, metadata=LATCH, validator=none_or(Fail))

@@ -4,7 +4,6 @@ Knows nothing of runs, or of how arguments are validated.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, Union, Unpack
 
 from attrs import Attribute, evolve, field, frozen
@@ -69,8 +68,15 @@ def _function(
         raise TypeError(f"Tool.function must be a function or None, not {type(value).__name__}")
 
 
+class _Digested:
+    """A slot for the digest. A cached property of attrs makes every read of any field 260 instructions dearer."""
+
+    __slots__ = ("_digest",)
+    _digest: str
+
+
 @frozen
-class Tool:
+class Tool(_Digested):
     """A tool: name, description, JSON Schema of its arguments, and the function that does the work.
 
     `function` None: only a port that runs tools elsewhere can execute it. `timeout` in seconds; None = the
@@ -137,7 +143,11 @@ class Tool:
         assert isinstance(described, FrozenDict)
         return described
 
-    @cached_property
+    @property
     def digest(self) -> str:
-        """The SHA-256 of the descriptor."""
-        return digest(self.descriptor)
+        """The SHA-256 of the descriptor; made once."""
+        try:
+            return self._digest
+        except AttributeError:
+            object.__setattr__(self, "_digest", digest(self.descriptor))
+            return self._digest

@@ -173,13 +173,20 @@ def as_tool(value: object) -> Tool:
     """Return a `Tool`, made of a plain function where one is given."""
     if isinstance(value, Tool):
         return value
-    if callable(value) and not isinstance(value, type):
+    hint = ""
+    if hasattr(value, "__aenter__"):
+        hint = ": write `async with ... as kit`, and list what it gives"
+    elif hasattr(value, "as_tool"):
+        hint = ": list its as_tool(...)"
+    elif callable(value) and not isinstance(value, type):
         return tool(value)
-    raise TypeError(f"a tool list holds Tool, Toolkit or plain functions, not {type(value).__name__}")
+    raise TypeError(f"a tool list holds Tool, Toolkit or plain functions, not {type(value).__name__}{hint}")
 
 
 def check_list(value: object, what: str) -> None:
     """Raise TypeError for a tool list that is none, such as a single tool."""
+    if type(value) is tuple:  # each run asks; what else is asked below costs 5,000 instructions
+        return
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
         raise TypeError(
             f"{what} must be a list of Tool, Toolkit or plain functions, not {type(value).__name__}"

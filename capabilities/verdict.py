@@ -127,7 +127,7 @@ def _metadata(value: object) -> FrozenDict[Json]:
     return freeze_mapping(value, "Outcome.metadata")
 
 
-@frozen
+@frozen  # with slots: of a run that waits for its model, the log keeps one object per call in place of two
 class Outcome:
     """What became of one tool call; exactly one per call.
 

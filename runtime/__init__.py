@@ -1,151 +1,228 @@
 """The runtime: what makes a capability list so, and writes down what it did.
 
-Importing it loads neither openai nor hypothesis; some names are loaded when they are first used.
+Everything public is listed here; a module is loaded when the first of its names is used, so that a program
+pays for what it uses.
 """
 
 from typing import TYPE_CHECKING
 
-from . import machine
-from .agent import Agent
-from .audit import AuditRecord
-from .checked_fold import checked_fold
-from .decisions import Answer, ApprovalRequest, Approve, Approver, Decision, Deny, Edit
-from .errors import (
-    Blocked,
-    BlockedError,
-    CodecError,
-    DecisionError,
-    HookError,
-    HookFailed,
-    IllegalTransition,
-    IncompleteResponse,
-    InvalidResponse,
-    InvalidReturn,
-    InvalidSelection,
-    InvalidView,
-    LimitError,
-    LimitExceeded,
-    LogError,
-    ModelFailed,
-    ModelRunError,
-    OutputError,
-    OutputRetriesExhausted,
-    Reason,
-    Restored,
-    RunError,
-    SinkFailed,
-    StorageError,
-    StoreFailed,
-    ToolError,
-    ToolRetriesExhausted,
-    UnselectedRetriesExhausted,
-    UsageUnknown,
-)
-from .limits import Limits
-from .log import Log, Verified, read_log, verify
-from .models import Meter, Model, ModelError, ModelProfile, ModelRequest, forbid_model_requests
-from .permissions import Permissions
-from .port import LocalPort, Port
-from .result import RunResult
-from .sinks import JsonLines, Sink
-from .transitions import Transition
+from ..capabilities.late_names import late_names
 
-if TYPE_CHECKING:
-    from .dump import dump_capabilities, load_capabilities
-    from .openai_messages import messages_from_openai, messages_to_openai
-    from .openai_model import OpenAIModel
-    from .scripted_model import Chunks, FunctionModel, ScriptedModel
-
-__all__ = [
-    "Agent",
-    "Answer",
-    "ApprovalRequest",
-    "Approve",
-    "Approver",
-    "AuditRecord",
-    "Blocked",
-    "BlockedError",
-    "Chunks",
-    "CodecError",
-    "Decision",
-    "DecisionError",
-    "Deny",
-    "Edit",
-    "FunctionModel",
-    "HookError",
-    "HookFailed",
-    "IllegalTransition",
-    "IncompleteResponse",
-    "InvalidResponse",
-    "InvalidReturn",
-    "InvalidSelection",
-    "InvalidView",
-    "JsonLines",
-    "LimitError",
-    "LimitExceeded",
-    "Limits",
-    "LocalPort",
-    "Log",
-    "LogError",
-    "Meter",
-    "Model",
-    "ModelError",
-    "ModelFailed",
-    "ModelProfile",
-    "ModelRequest",
-    "ModelRunError",
-    "OpenAIModel",
-    "OutputError",
-    "OutputRetriesExhausted",
-    "Permissions",
-    "Port",
-    "Reason",
-    "Restored",
-    "RunError",
-    "RunResult",
-    "ScriptedModel",
-    "Sink",
-    "SinkFailed",
-    "StorageError",
-    "StoreFailed",
-    "ToolError",
-    "ToolRetriesExhausted",
-    "Transition",
-    "UnselectedRetriesExhausted",
-    "UsageUnknown",
-    "Verified",
-    "checked_fold",
-    "dump_capabilities",
-    "forbid_model_requests",
-    "load_capabilities",
-    "machine",
-    "messages_from_openai",
-    "messages_to_openai",
-    "read_log",
-    "verify",
-]
-
-# For those who use them: the adapter of OpenAI is seven modules, 10 ms; what dumps lists needs the codec, 40 ms.
-_LATE = {
-    "Chunks": "scripted_model",
+# A new public name takes two lines: its module here, for the interpreter, and its import below, for type checkers.
+_MODULE_OF = {
+    "Agent": "agent",
+    "Answer": "decisions",
+    "ApprovalRequest": "decisions",
+    "Approve": "decisions",
+    "Approver": "decisions",
+    "AuditRecord": "audit",
+    "Backoff": "retry_model",
+    "Blocked": "errors",
+    "BlockedError": "errors",
+    "CallSettled": "events",
+    "CallStarted": "events",
+    "Chunks": "replies",
+    "CodecError": "errors",
+    "Decision": "decisions",
+    "DecisionError": "errors",
+    "Delta": "events",
+    "Deny": "decisions",
+    "Diff": "log_diff",
+    "Difference": "log_diff",
+    "Edit": "decisions",
+    "Ended": "events",
+    "Fallback": "fallback_model",
     "FunctionModel": "scripted_model",
+    "HookError": "errors",
+    "HookFailed": "errors",
+    "IllegalTransition": "errors",
+    "IncompleteResponse": "errors",
+    "InvalidResponse": "errors",
+    "InvalidReturn": "errors",
+    "InvalidSelection": "errors",
+    "InvalidView": "errors",
+    "JsonLines": "sinks",
+    "Judged": "log_what_if",
+    "LimitError": "errors",
+    "LimitExceeded": "errors",
+    "Limits": "limits",
+    "LocalPort": "port",
+    "Log": "log",
+    "LogError": "errors",
+    "McpHttp": "mcp_servers",
+    "McpStdio": "mcp_servers",
+    "MemoryStore": "memory_store",
+    "MessageStore": "stores",
+    "Meter": "models",
+    "Model": "models",
+    "ModelError": "models",
+    "ModelFailed": "errors",
+    "ModelProfile": "models",
+    "ModelRequest": "models",
+    "ModelRunError": "errors",
     "OpenAIModel": "openai_model",
+    "OutputError": "errors",
+    "OutputRetriesExhausted": "errors",
+    "Permissions": "permissions",
+    "Port": "port",
+    "PostgresStore": "postgres_store",
+    "Price": "prices",
+    "PromptSource": "prompts",
+    "Reason": "errors",
+    "ReplayError": "errors",
+    "Replayed": "log_replay",
+    "Restored": "errors",
+    "Retry": "retry_model",
+    "RunError": "errors",
+    "RunEvent": "events",
+    "RunHandle": "handle",
+    "RunOptions": "runs",
+    "RunResult": "result",
+    "RunStream": "run_stream",
+    "SQLiteStore": "sqlite_store",
     "ScriptedModel": "scripted_model",
+    "Settled": "events",
+    "Sink": "sinks",
+    "SinkFailed": "errors",
+    "SnapshotClaimed": "stores",
+    "StorageError": "errors",
+    "StoreConflict": "stores",
+    "StoreError": "stores",
+    "StoreFailed": "errors",
+    "StreamingModel": "models",
+    "ToolError": "errors",
+    "ToolRetriesExhausted": "errors",
+    "Transition": "transitions",
+    "UnselectedRetriesExhausted": "errors",
+    "UsageUnknown": "errors",
+    "Verified": "log",
+    "WhatIf": "log_what_if",
+    "Why": "log_why",
+    "checked_fold": "checked_folding",
+    "diff": "log_diff",
     "dump_capabilities": "dump",
+    "forbid_model_requests": "models",
     "load_capabilities": "dump",
+    "machine": "machine",
+    "mcp_toolkit": "mcp",
     "messages_from_openai": "openai_messages",
     "messages_to_openai": "openai_messages",
+    "read_decisions": "decisions_json",
+    "read_log": "log",
+    "replay": "log_replay",
+    "sent_to": "billing",
+    "verify": "log",
+    "what_if": "log_what_if",
+    "why": "log_why",
+    "write_requests": "decisions_json",
 }
 
-
-def __getattr__(name: str) -> object:
-    """Load what stands in `_LATE`."""
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415  # as late as what it imports
-
-    return getattr(import_module(f".{_LATE[name]}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if TYPE_CHECKING:
+    from . import machine as machine
+    from .agent import Agent as Agent
+    from .audit import AuditRecord as AuditRecord
+    from .billing import sent_to as sent_to
+    from .checked_folding import checked_fold as checked_fold
+    from .decisions import Answer as Answer
+    from .decisions import ApprovalRequest as ApprovalRequest
+    from .decisions import Approve as Approve
+    from .decisions import Approver as Approver
+    from .decisions import Decision as Decision
+    from .decisions import Deny as Deny
+    from .decisions import Edit as Edit
+    from .decisions_json import read_decisions as read_decisions
+    from .decisions_json import write_requests as write_requests
+    from .dump import dump_capabilities as dump_capabilities
+    from .dump import load_capabilities as load_capabilities
+    from .errors import Blocked as Blocked
+    from .errors import BlockedError as BlockedError
+    from .errors import CodecError as CodecError
+    from .errors import DecisionError as DecisionError
+    from .errors import HookError as HookError
+    from .errors import HookFailed as HookFailed
+    from .errors import IllegalTransition as IllegalTransition
+    from .errors import IncompleteResponse as IncompleteResponse
+    from .errors import InvalidResponse as InvalidResponse
+    from .errors import InvalidReturn as InvalidReturn
+    from .errors import InvalidSelection as InvalidSelection
+    from .errors import InvalidView as InvalidView
+    from .errors import LimitError as LimitError
+    from .errors import LimitExceeded as LimitExceeded
+    from .errors import LogError as LogError
+    from .errors import ModelFailed as ModelFailed
+    from .errors import ModelRunError as ModelRunError
+    from .errors import OutputError as OutputError
+    from .errors import OutputRetriesExhausted as OutputRetriesExhausted
+    from .errors import Reason as Reason
+    from .errors import ReplayError as ReplayError
+    from .errors import Restored as Restored
+    from .errors import RunError as RunError
+    from .errors import SinkFailed as SinkFailed
+    from .errors import StorageError as StorageError
+    from .errors import StoreFailed as StoreFailed
+    from .errors import ToolError as ToolError
+    from .errors import ToolRetriesExhausted as ToolRetriesExhausted
+    from .errors import UnselectedRetriesExhausted as UnselectedRetriesExhausted
+    from .errors import UsageUnknown as UsageUnknown
+    from .events import CallSettled as CallSettled
+    from .events import CallStarted as CallStarted
+    from .events import Delta as Delta
+    from .events import Ended as Ended
+    from .events import RunEvent as RunEvent
+    from .events import Settled as Settled
+    from .fallback_model import Fallback as Fallback
+    from .handle import RunHandle as RunHandle
+    from .limits import Limits as Limits
+    from .log import Log as Log
+    from .log import Verified as Verified
+    from .log import read_log as read_log
+    from .log import verify as verify
+    from .log_diff import Diff as Diff
+    from .log_diff import Difference as Difference
+    from .log_diff import diff as diff
+    from .log_replay import Replayed as Replayed
+    from .log_replay import replay as replay
+    from .log_what_if import Judged as Judged
+    from .log_what_if import WhatIf as WhatIf
+    from .log_what_if import what_if as what_if
+    from .log_why import Why as Why
+    from .log_why import why as why
+    from .mcp import mcp_toolkit as mcp_toolkit
+    from .mcp_servers import McpHttp as McpHttp
+    from .mcp_servers import McpStdio as McpStdio
+    from .memory_store import MemoryStore as MemoryStore
+    from .models import Meter as Meter
+    from .models import Model as Model
+    from .models import ModelError as ModelError
+    from .models import ModelProfile as ModelProfile
+    from .models import ModelRequest as ModelRequest
+    from .models import StreamingModel as StreamingModel
+    from .models import forbid_model_requests as forbid_model_requests
+    from .openai_messages import messages_from_openai as messages_from_openai
+    from .openai_messages import messages_to_openai as messages_to_openai
+    from .openai_model import OpenAIModel as OpenAIModel
+    from .permissions import Permissions as Permissions
+    from .port import LocalPort as LocalPort
+    from .port import Port as Port
+    from .postgres_store import PostgresStore as PostgresStore
+    from .prices import Price as Price
+    from .prompts import PromptSource as PromptSource
+    from .replies import Chunks as Chunks
+    from .result import RunResult as RunResult
+    from .retry_model import Backoff as Backoff
+    from .retry_model import Retry as Retry
+    from .run_stream import RunStream as RunStream
+    from .runs import RunOptions as RunOptions
+    from .scripted_model import FunctionModel as FunctionModel
+    from .scripted_model import ScriptedModel as ScriptedModel
+    from .sinks import JsonLines as JsonLines
+    from .sinks import Sink as Sink
+    from .sqlite_store import SQLiteStore as SQLiteStore
+    from .stores import MessageStore as MessageStore
+    from .stores import SnapshotClaimed as SnapshotClaimed
+    from .stores import StoreConflict as StoreConflict
+    from .stores import StoreError as StoreError
+    from .transitions import Transition as Transition
+else:  # unseen by type checkers: to them, `__getattr__` would make every misspelt name a good one
+    __all__ = list(_MODULE_OF)
+    __getattr__, __dir__ = late_names(__name__, _MODULE_OF)

@@ -13,7 +13,7 @@ from ..capabilities.call_state import CallState
 from ..capabilities.compose import Chain
 from ..capabilities.frozen import FrozenDict, Json
 from ..capabilities.messages import ToolCall
-from ..capabilities.records import copier, replace
+from ..capabilities.records import copier, replace, template
 from ..capabilities.state import RunState, Stop
 from ..capabilities.tools import Tool
 from ..capabilities.verdict import Outcome, Problem, Verdict
@@ -22,13 +22,15 @@ from .arguments import decode, validate
 from .chains import NO_FACTS, accept, active, call_chain, call_link, inactive_links, write_silent
 from .ending import NOT_EXECUTED, check_failed
 from .gathering import NONE, NOTHING_OFF, Facts, gather
-from .phases import Effect, Onward, Phase
+from .permissions import ABOVE
+from .phases import JUDGE, Effect, Onward, Phase
 from .problems import said
 from .setup import placeholder
 from .work import Failure, Work
 
 IDLE = RunState()
-BLANK = CallState(run=IDLE)
+NONE_APPROVED: frozenset[str] = frozenset()
+BLANK = template(CallState(run=IDLE))
 _OPEN = copier(CallState, "asked", "tool", "index", "retry", "max_retries", "arguments", "problems")
 NOT_AVAILABLE = "not available"
 _WITH_RUN = copier(CallState, "run")
@@ -81,9 +83,9 @@ def shape(work: Work, calls: tuple[ToolCall, ...]) -> Effect | Onward:
         batch.append(_shaped(work, call))
     work.batch = tuple(batch)
     work.judge_from = 0
-    work.charged = work.announced = False
-    work.approved = frozenset()
-    return gather_admit(work) or Onward.JUDGE
+    work.announced = False
+    work.approved = NONE_APPROVED
+    return gather_admit(work) or JUDGE
 
 
 def prepared_by_name(work: Work) -> Mapping[str, Tool]:
@@ -215,15 +217,23 @@ def judge(work: Work, facts: Facts = NONE) -> None:
                 stopping = i
                 batch[i] = replace(call, outcome=NOT_EXECUTED)
                 continue
-        permitted = work.setup.permissions.verdict(call.name)
-        if permitted is not None:
-            call = replace(call, verdict=call.verdict.join(permitted))
+        call = _permitted(work, call)
         if call.will_run:
             earlier.append(call)
         batch[i] = decide(call)
     work.batch = tuple(batch)
     if stop is not None:
         work.run = _stopped_by_both(work.run, stop)
+
+
+def _permitted(work: Work, call: CallState) -> CallState:
+    """Join what the permissions of the run and of every run above it say: deny wins, each ask stands for itself."""
+    setup = work.setup
+    above = [permissions.verdict(call.name, ABOVE) for permissions in setup.above]
+    for verdict in (*above, setup.permissions.verdict(call.name)):
+        if verdict is not None:
+            call = replace(call, verdict=call.verdict.join(verdict))
+    return call
 
 
 def _stopped_by_both(run: RunState, stop: Stop) -> RunState:

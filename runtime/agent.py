@@ -1,36 +1,36 @@
 """Agent: what users build and run. Everything that can be wrong with it fails when it is built, before any run."""
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Generic, cast
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Generic, Unpack, cast
 
 import anyio
-from attrs import evolve
-from typing_extensions import TypeVar
+from typing_extensions import TypeForm, TypeVar
 
 from ..capabilities.capability import AnyCapability
 from ..capabilities.compose import compose
-from ..capabilities.frozen import EMPTY, FrozenDict, freeze_mapping
-from ..capabilities.messages import Content, Message
+from ..capabilities.frozen import EMPTY, freeze_mapping
+from ..capabilities.messages import Content
 from ..capabilities.scopes import capability_list
 from ..capabilities.tools import Tool, check_list
-from . import machine
-from .approving import decision_list, match
-from .building import ToolLike, check_needs, check_options, check_port, check_shapes, with_tools
+from .building import Given, ToolLike, check_options, check_port, check_shapes, check_store, with_tools
 from .decisions import Approver, Decision
-from .driver import Driver
-from .errors import DecisionError, run_error
 from .limits import Limits
-from .log import Log
 from .models import Model, as_model
 from .output import output_type as make_output_type
 from .permissions import Permissions
-from .phases import Finish
 from .port import LocalPort, Port
-from .result import RunResult, result_of
-from .session import Session
+from .prompts import PromptSource
+from .result import RunResult
+from .runs import PLAIN, Driving, Options, RunOptions, begin
 from .setup import Setup
 from .sinks import Sink, sink_list
+from .stores import MessageStore
+
+if TYPE_CHECKING:
+    from .handle import RunHandle
+    from .run_stream import RunStream
 
 Out = TypeVar("Out", default=str)
 # What an agent puts out that says nothing else; Out cannot tell mypy so.
@@ -50,16 +50,17 @@ class Agent(Generic[Out]):
         name: str,
         model: Model | str,
         *,
-        instructions: str = "",
+        instructions: str | PromptSource = "",
         tools: Sequence[ToolLike] = (),
         capabilities: Sequence[AnyCapability] = (),
-        output_type: type[Out] = _STR,
+        output_type: TypeForm[Out] = _STR,
         settings: Mapping[str, object] = EMPTY,
         limits: Limits = Limits(),
         output_retries: int = 1,
         unselected_retries: int = 1,
         permissions: Permissions = Permissions(),
         approver: Approver | None = None,
+        store: MessageStore | None = None,
         deps: object = None,
         sinks: Sequence[Sink] = (),
         audit: str = "changes",
@@ -77,21 +78,18 @@ class Agent(Generic[Out]):
             strict=strict,
         )
         check_port(port)
+        check_store(store)
         check_list(tools, "tools")
         check_options(limits, approver)
         members = capability_list(capabilities, "capabilities")
-        self._tools = tuple(tools)
-        self._capabilities = members
-        self._approver = approver
-        self._deps = deps
-        self._sinks = sink_list(sinks)
-        self._port: Port = port if port is not None else LocalPort()
+        port = port if port is not None else LocalPort()
+        self.given = Given(members, tuple(tools), approver, deps, sink_list(sinks), port, store)
         base = Setup(
             name=name,
             model=as_model(model),
             plan=compose(members),
             settings=freeze_mapping(settings, "settings"),
-            instructions=instructions,
+            prompt=instructions,
             output=make_output_type(output_type),
             limits=limits,
             permissions=permissions,
@@ -100,7 +98,7 @@ class Agent(Generic[Out]):
             strict=strict,
             audit_all=audit == "all",
         )
-        self.setup = with_tools(base, members, self._tools)
+        self.setup = with_tools(base, members, self.given.tools)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse to change a finished agent: a run could not know."""
@@ -111,7 +109,7 @@ class Agent(Generic[Out]):
     def __repr__(self) -> str:
         """Name, model and counts."""
         setup = self.setup
-        counts = f"tools={len(setup.inventory)} capabilities={len(self._capabilities)}"
+        counts = f"tools={len(setup.inventory)} capabilities={len(self.given.capabilities)}"
         return f"<Agent {setup.name} {setup.model.name} {counts}>"
 
     @property
@@ -122,81 +120,72 @@ class Agent(Generic[Out]):
     @property
     def capabilities(self) -> tuple[AnyCapability, ...]:
         """The agent's list, as it was given."""
-        return self._capabilities
+        return self.given.capabilities
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The inventory: all tools, toolkits flattened, those of capabilities included."""
         return self.setup.inventory
 
-    async def run(
-        self,
-        prompt: Content | None,
-        *,
-        context: Mapping[str, object] = EMPTY,
-        deps: object = None,
-        messages: Sequence[Message] = (),
-        model: Model | str | None = None,
-        settings: Mapping[str, object] = EMPTY,
-        limits: Limits | None = None,
-        approver: Approver | None = None,
-        tools: Sequence[ToolLike] = (),
-        run_id: str | None = None,
-    ) -> RunResult[Out]:
-        """Run to the end and return the result: completed, stopped or suspended.
+    async def run(self, prompt: Content | None, **options: Unpack[RunOptions]) -> RunResult[Out]:
+        """Run to the end and return the result: completed, stopped or suspended. `RunOptions` says what it takes.
 
-        `messages` is a history to continue; `context` read-only JSON for hooks and tools; `deps` any object for
-        tools, wrappers and gatherers. Raises RunError in its subclasses when the run fails.
+        Raises RunError in its subclasses when the run fails, TypeError or ValueError for what it cannot start with.
         """
-        if run_id is not None and (type(run_id) is not str or not run_id):
-            raise TypeError(f"run_id is a non-empty string, not {run_id!r:.80}")
-        setup = self._setup_of(model, settings, limits, tools)
-        found = self._deps if deps is None else deps
-        check_needs(setup, found, context)
-        now = self._port.now()
-        moved = machine.start(
-            setup,
-            prompt,
-            run_id=run_id if run_id is not None else self._port.new_id(),
-            now=now,
-            context=context,
-            messages=messages,
-        )
-        return await self._drive(setup, moved, Log(), found, approver)
+        asked = Options(**options) if options else PLAIN
+        driving = Driving(begin(self.setup, self.given, prompt, asked), self.given)
+        return cast("RunResult[Out]", await driving.drive())  # checked against Out's own type
 
-    def run_sync(
-        self,
-        prompt: Content | None,
-        *,
-        context: Mapping[str, object] = EMPTY,
-        deps: object = None,
-        messages: Sequence[Message] = (),
-        model: Model | str | None = None,
-        settings: Mapping[str, object] = EMPTY,
-        limits: Limits | None = None,
-        approver: Approver | None = None,
-        tools: Sequence[ToolLike] = (),
-        run_id: str | None = None,
-    ) -> RunResult[Out]:
+    def run_sync(self, prompt: Content | None, **options: Unpack[RunOptions]) -> RunResult[Out]:
         """Do what `run` does, on an event loop of its own. Raises RuntimeError inside a running one."""
-        run = functools.partial(
-            self.run,
-            prompt,
-            context=context,
-            deps=deps,
-            messages=messages,
-            model=model,
-            settings=settings,
-            limits=limits,
-            approver=approver,
-            tools=tools,
-            run_id=run_id,
-        )
         try:
             anyio.get_cancelled_exc_class()
         except RuntimeError:  # no event loop in this thread
-            return anyio.run(run)
+            return anyio.run(functools.partial(self.run, prompt, **options))
         raise RuntimeError("run_sync starts an event loop, and one is running: write `await agent.run(...)`")
+
+    @asynccontextmanager
+    async def stream(
+        self, prompt: Content | None, **options: Unpack[RunOptions]
+    ) -> "AsyncIterator[RunStream[Out]]":
+        """Run, and give the events of the run as they come: `async with agent.stream(...) as events`.
+
+        The run goes on as far as its consumer has read, deltas aside. Leaving the block before `Ended` cancels
+        it, once, with its history closed. A failure of the run is `Ended.error`; nothing is raised for it.
+        """
+        from .handle import streamed  # noqa: PLC0415  # for those who stream
+
+        run = begin(self.setup, self.given, prompt, Options(**options))
+        block: AbstractAsyncContextManager[RunStream[Out]] = streamed(run, self.given, prompt)
+        async with block as events:
+            yield events
+
+    @asynccontextmanager
+    async def start(
+        self, prompt: Content | None, **options: Unpack[RunOptions]
+    ) -> "AsyncIterator[RunHandle[Out]]":
+        """Run beside the caller: `async with agent.start(...) as handle`, to stop, cancel or await it.
+
+        Leaving the block cancels a run that has not ended. A failure of the run is raised by `handle.result()`.
+        """
+        from .handle import started  # noqa: PLC0415  # for those who start
+
+        run = begin(self.setup, self.given, prompt, Options(**options))
+        block: AbstractAsyncContextManager[RunHandle[Out]] = started(run, self.given, prompt)
+        async with block as handle:
+            yield handle
+
+    def as_tool(self, description: str, *, name: str | None = None, limits: Limits | None = None) -> Tool:
+        """Return a tool that runs this agent on its one parameter, `task`, and answers with its output.
+
+        Its run is on the caller's log and counts against the caller's limits, deadline and permissions; what the
+        caller lists as `inherited(...)` stands outside this agent's own capabilities. It gets the caller's context
+        and deps, no history. A failure is the outcome of the call; one that waits for a decision suspends the
+        caller too. `limits`: in place of this agent's own. `name`: by default the agent's.
+        """
+        from .subagents import as_tool  # noqa: PLC0415  # for agents that call others
+
+        return as_tool(cast("Agent[object]", self), description, name=name, limits=limits)
 
     async def resume(
         self,
@@ -207,74 +196,23 @@ class Agent(Generic[Out]):
         approver: Approver | None = None,
         allow_changed: Collection[str] = (),
     ) -> RunResult[Out]:
-        """Go on with a suspended run: a result, or the text of its snapshot.
+        """Go on with a suspended run: a result, the text of its snapshot, or the run's id in the agent's store.
 
         `decisions`: digest of each pending request -> decision; without any, the approver is asked again.
         `allow_changed`: keys of capabilities that may differ from the snapshot's. Raises DecisionError for decisions
-        that do not fit, CodecError for a text that is no snapshot of this agent; nothing is done then.
+        that do not fit, CodecError for a text that is no snapshot of this agent, LookupError for an id that the store
+        does not have; nothing is done then. With a store a suspended run is resumed once: SnapshotClaimed for a
+        second time, whichever of the three it is given as.
         """
-        from .snapshot import read_snapshot, refuse_changed  # noqa: PLC0415  # most runs never suspend
+        from .resuming import resume  # noqa: PLC0415  # most runs never suspend
 
-        if isinstance(suspended, str):
-            state, log = read_snapshot(suspended, self.setup, allow_changed=frozenset(allow_changed))
-        elif not isinstance(suspended, RunResult):
-            raise TypeError(
-                f"resume takes a suspended RunResult or the text of its snapshot, not {type(suspended).__name__}"
-            )
-        else:
-            found = suspended.machine
-            if found is None or suspended.status != "suspended":
-                raise ValueError(f"only a suspended run can be resumed; this one is {suspended.status}")
-            if found.setup.name != self.setup.name:
-                raise ValueError(f"the run is of agent {found.setup.name!r}; this is {self.setup.name!r}")
-            refuse_changed(FrozenDict(found.setup.prints), self.setup.prints, frozenset(allow_changed))
-            if allow_changed:
-                found = found._replace(setup=self.setup)
-            state, log = found, Log.resume(*suspended.log.tails)
-        setup = state.setup
-        deps = self._deps if deps is None else deps
-        check_needs(setup, deps, state.run.context)
-        asked = approver if approver is not None else self._approver
-        if not decisions and asked is not None:
-            given = decision_list(await self._port.ask(asked, state.pending, None))
-            if len(given) != len(state.pending):
-                raise DecisionError(f"{len(state.pending)} decisions are wanted, {len(given)} were given")
-            decisions = {
-                request.digest: decision for request, decision in zip(state.pending, given, strict=True)
-            }
-        moved = machine.resume(state, match(state.pending, decisions or {}), self._port.now())
-        return await self._drive(setup, moved, log, deps, approver)
-
-    async def _drive(
-        self, setup: Setup, moved: machine.Moved, log: Log, deps: object, approver: Approver | None
-    ) -> RunResult[Out]:
-        check_options(setup.limits, approver)
-        asked = approver if approver is not None else self._approver
-        driver = Driver(Session(setup, self._port, deps), log, self._sinks, asked)
-        state, end = await driver.drive(moved)
-        result = result_of(state, end, log)
-        if isinstance(end, Finish) and end.reason is not None:
-            raise run_error(end.reason, result, end.cause)
-        return cast("RunResult[Out]", result)  # the output type was checked against Out's own type
-
-    def _setup_of(
-        self,
-        model: Model | str | None,
-        settings: Mapping[str, object],
-        limits: Limits | None,
-        tools: Sequence[ToolLike],
-    ) -> Setup:
-        changes: dict[str, object] = {}
-        if model is not None:
-            changes["model"] = as_model(model)
-        if settings:
-            given = freeze_mapping(settings, "settings")
-            changes["settings"] = FrozenDict({**self.setup.settings, **given})
-        if limits is not None:
-            check_options(limits, None)
-            changes["limits"] = limits
-        check_list(tools, "tools")
-        if not changes and not tools:
-            return self.setup
-        setup = evolve(self.setup, **changes)  # type: ignore[arg-type]  # fields of Setup, by name
-        return with_tools(setup, self._capabilities, (*self._tools, *tools)) if tools else setup
+        run = await resume(
+            self.setup,
+            self.given,
+            suspended,
+            decisions,
+            deps=deps,
+            approver=approver,
+            allowed=frozenset(allow_changed),
+        )
+        return cast("RunResult[Out]", await Driving(run, self.given).drive())

@@ -7,6 +7,7 @@ Cancellations are counted as in `asyncio.timeout` (3.11): one from elsewhere sta
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ class Alarm:
         self._waiting: dict[object, tuple[float, asyncio.Task[object]]] = {}
         self._late: dict[object, int] = {}  # leaf -> how often it was cancelled
         self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf  # when the timer fires
 
     async def bounded(self, step: Callable[[], Awaitable[T]], timeout: float) -> T:  # noqa: ASYNC109  # it is one
         """Perform a step for at most `timeout` seconds. Raises `Late`."""
@@ -35,7 +37,7 @@ class Alarm:
         leaf = object()
         deadline = self.loop.time() + timeout
         self._waiting[leaf] = (deadline, task)
-        if self._timer is None or deadline < self._timer.when():
+        if deadline < self._due:
             self._set(deadline)
         try:
             return await step()
@@ -44,7 +46,7 @@ class Alarm:
                 raise Late(f"no result within {timeout} seconds") from error
             raise
         finally:
-            self._waiting.pop(leaf, None)
+            del self._waiting[leaf]
             if leaf in self._late:  # the step swallowed the cancellation: it is not to be counted any longer
                 self._uncancel(leaf, task)
 
@@ -58,10 +60,11 @@ class Alarm:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self.loop.call_at(deadline, self._ring)
+        self._due = deadline
 
     def _ring(self) -> None:
         """Cancel what is late, and wait for the next deadline."""
-        self._timer = None
+        self._timer, self._due = None, math.inf
         now = self.loop.time()
         for leaf, (deadline, task) in list(self._waiting.items()):
             if deadline <= now:

@@ -16,9 +16,10 @@ from .decisions import DECISIONS, Answer, ApprovalRequest, Approve, Decision, De
 from .ending import check_failed
 from .errors import DecisionError
 from .gathering import NONE, Facts
-from .phases import AskApproval, Effect, Onward, Phase, Suspend
+from .phases import AskApproval, Effect, Onward, Phase
 from .problems import said
-from .settling import execute
+from .settling import execute, resume_below
+from .waiting import parts_below
 from .work import Work
 
 PERSON = "person"
@@ -29,7 +30,9 @@ def judged(work: Work, facts: Facts = NONE) -> Effect | Onward:
     """Judge the batch, then ask for what needs a person, or execute."""
     judge(work, facts)
     check_failed(work)
-    if not work.charged:  # once, however often an edit has the batch judged again
+    if (
+        not work.charged
+    ):  # once, by `responding` perhaps, and however often an edit has the batch judged again
         work.charged = True
         work.run = _CHARGED(work.run, work.run.tool_calls + len(work.batch))
     if work.setup.unjudged:  # nobody could have asked for an approval
@@ -90,15 +93,6 @@ def request_for(work: Work, call: CallState) -> ApprovalRequest:
     )
 
 
-def suspend(work: Work, why: str) -> Effect:
-    """Hold the run until somebody decides; its calls stay open."""
-    work.phase = Phase.SUSPENDED
-    work.suspended_at = work.now
-    work.run = replace(work.run, status="suspended")
-    work.write("run_suspended", facts={"why": why, "calls": [request.call_id for request in work.pending]})
-    return Suspend(work.pending, why)
-
-
 def match(pending: Sequence[ApprovalRequest], decisions: Mapping[str, object]) -> tuple[Decision, ...]:
     """Return one decision per request, in their order. Raises DecisionError naming the digest; nothing changes."""
     if not isinstance(decisions, Mapping):
@@ -147,6 +141,10 @@ def check_decisions(work: Work, decisions: Sequence[Decision]) -> None:
         raise DecisionError(
             f"{len(work.pending)} decisions are wanted, one per request; {len(decisions)} were given"
         )
+    if work.held:
+        for _, _, state, part in parts_below(work, decisions):
+            check_decisions(Work(state, work.now), part)
+        return
     calls = {call.id: call for call in work.batch}
     for request, decision in zip(work.pending, decisions, strict=True):
         check_decision(request, decision)
@@ -166,6 +164,8 @@ def check_decisions(work: Work, decisions: Sequence[Decision]) -> None:
 def decided(work: Work, decisions: Sequence[Decision]) -> Effect | Onward:
     """Apply one decision per pending request. Raises DecisionError before anything is changed."""
     check_decisions(work, decisions)
+    if work.held:
+        return resume_below(work, decisions)
     calls = {call.id: call for call in work.batch}
     edited: list[int] = []
     for request, decision in zip(work.pending, decisions, strict=True):

@@ -17,9 +17,10 @@ from .structuring import inject, rich_problems, structure
 if TYPE_CHECKING:
     import jsonschema_rs
 
-__all__ = ["decode", "inject", "rich_problems", "structure", "validate"]
+__all__ = ["decode", "inject", "problems_by", "rich_problems", "structure", "validate"]
 
 _MAX_VALIDATORS: Final = 1_000
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class Described(Protocol):
@@ -39,7 +40,8 @@ def validate(tool: Described, arguments: Mapping[str, Json]) -> tuple[Problem, .
     schema = tool.parameters
     validator = _validator(schema)
     try:
-        plain = thaw(arguments)  # the validator takes subclasses of dict, but none of list
+        # The validator takes subclasses of dict, but none of list.
+        plain = arguments if _SCALARS.issuperset(map(type, arguments.values())) else thaw(arguments)
         if validator.is_valid(plain):
             return ()
         found = [problem for error in validator.iter_errors(plain) for problem in _describe(error, schema)]
@@ -47,6 +49,12 @@ def validate(tool: Described, arguments: Mapping[str, Json]) -> tuple[Problem, .
         # What a hook put in may hold text that has no UTF-8, which the validator cannot read.
         found = list(unreadable(arguments)) or [((), f"cannot be validated: {error}")]
     return problems_of(found)
+
+
+def problems_by(schema: FrozenDict[Json], value: Json) -> tuple[Problem, ...]:
+    """Return everything that is wrong with any JSON value that was decoded, as `validate` does for arguments."""
+    errors = _validator(schema).iter_errors(thaw(value))
+    return problems_of(found for error in errors for found in _describe(error, schema))
 
 
 # By identity: equality would take {"const": 1} and {"const": True} for one. The entry keeps the schema alive,

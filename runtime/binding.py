@@ -6,12 +6,16 @@ enums by themselves, containers and unions here. Knows nothing of functions or p
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..capabilities.frozen import Json, thaw
 from ..capabilities.json_schema import Kind, compile_schema, container, is_plain, members, schema_of, unwrap
+from .errors import message_of
 from .integers import with_integers
 from .late_codec import Structurer
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 Hook = Callable[[Any], object]  # Any: a hook takes JSON of the shape its schema fixed
 _MAX_MESSAGE: Final = 300
@@ -114,6 +118,16 @@ def _bind_union(union: tuple[object, ...], converter: Structurer) -> Hook:
     return choose
 
 
+def register_open_unions(codec: "Converter") -> None:
+    """Have a codec read unions in the fields of classes as `bind` does: models and people write no tags."""
+
+    def make(union: Any) -> Callable[[object, object], object]:  # Any: as in Hook
+        hook = bind(union, codec)
+        return lambda value, _: value if hook is None else hook(value)
+
+    codec.register_structure_hook_factory(lambda kind: bool(members(kind)), make)
+
+
 def _bind_container(kind: Kind, arguments: tuple[object, ...], converter: Structurer) -> Hook:
     build: Hook = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "dict": dict}[kind]
     if kind == "dict":
@@ -164,7 +178,9 @@ def _say(error: BaseException, kind: object) -> str:
     name = f"{getattr(kind, '__name__', kind)}: " if kind is not None else ""
     if isinstance(error, KeyError):
         return f"{name}{error} is missing"
-    return f"{name}{str(error) or type(error).__name__}"
+    # Validators of attrs add the field and the value as further arguments: the first says it all.
+    said = error.args[0] if len(error.args) > 1 and isinstance(error.args[0], str) else message_of(error)
+    return f"{name}{said or type(error).__name__}"
 
 
 def _short(text: str) -> str:

@@ -15,6 +15,7 @@ from ..capabilities.json_schema import path_text
 from ..capabilities.messages import MESSAGES, PARTS, Message, Part
 from ..capabilities.run_parts import NamedModel
 from ..capabilities.tools import Tool
+from .binding import register_open_unions
 from .codec_containers import register_containers
 from .codec_errors import codec_error, problems, written
 from .codec_records import Codec, is_record, record_reader, record_writer
@@ -68,6 +69,8 @@ def make_converter(
     codec.register_structure_hook_factory(is_record, lambda t: record_reader(codec, t))
     codec.register_unstructure_hook_factory(is_record, lambda t: record_writer(codec, t))
     register_unions(codec)
+    if takes_defaults:
+        register_open_unions(codec)
     register_types(codec)
     register_containers(codec)
     register_union(codec, Part, PARTS)

@@ -20,6 +20,7 @@ from cattrs.gen import make_hetero_tuple_structure_fn
 
 from ..capabilities.frozen import FrozenDict, FrozenList, Json, canonical, freeze
 from ..capabilities.json_schema import members
+from .codec_typed_dicts import typed_dict_reader, typed_dict_writer
 from .codec_types import Read, Write, named
 
 # Scalars that frozen JSON holds as they are.
@@ -29,7 +30,8 @@ _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 def register_containers(converter: Converter) -> None:
     """Register the hooks of this module. The order counts: cattrs asks the last one first."""
     converter.register_structure_hook_factory(is_mapping, _mapping)
-    converter.register_structure_hook_factory(is_typeddict, _typed_dict)
+    converter.register_structure_hook_factory(_is_typed_dict, lambda t: typed_dict_reader(t, converter))
+    converter.register_unstructure_hook_factory(_is_typed_dict, lambda t: typed_dict_writer(t, converter))
     converter.register_structure_hook_factory(is_sequence, _sequence)
     converter.register_structure_hook_factory(_is_fixed_tuple, _fixed_tuple)
     converter.register_structure_hook_factory(is_namedtuple, _named_tuple)
@@ -47,6 +49,10 @@ def register_containers(converter: Converter) -> None:
 
 def _base(t: Any) -> Any:
     return get_origin(t) or t
+
+
+def _is_typed_dict(t: Any) -> bool:
+    return is_typeddict(_base(t))
 
 
 def _member(t: Any) -> Any:
@@ -104,10 +110,6 @@ def _write_set(t: Any, converter: Converter) -> Write:
 
 def _mapping(t: Any, converter: Converter) -> Read:
     return _guarded(dict, "an object", mapping_structure_factory(t, converter))
-
-
-def _typed_dict(t: Any, converter: Converter) -> Read:
-    return _guarded(dict, "an object", converter.gen_structure_typeddict(t))
 
 
 def _frozen_mapping(t: Any, converter: Converter) -> Read:

@@ -12,7 +12,7 @@ from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError, Iter
 
 from ..capabilities.frozen import FreezeError, Json, freeze
 from ..capabilities.json_schema import path_text
-from .errors import CodecError
+from .errors import CodecError, message_of
 from .problems import MAX_PROBLEMS, Path, short
 
 K = TypeVar("K", int, str)
@@ -92,5 +92,5 @@ def _without_path(error: FreezeError | CodecError) -> str:
 
 
 def _said(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or "cannot be read"
+    text = " ".join(message_of(error).split()) or "cannot be read"
     return text if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: {text}"

@@ -46,7 +46,7 @@ def tool_reader(tools: Mapping[str, Tool], *, tuned: bool) -> Read:
         changed = [key for key, one in write_tool(known).items() if not same(one, written.get(key, ...))]
         raise ValueError(
             f"the tool {name!r} is not the one that was written: {', '.join(changed) or 'its fields'} differ "
-            f"(digest {written['digest']!r:.20}, known {known.digest[:12]!r})"
+            f"(digest {str(written['digest'])[:12]!r}, known {known.digest[:12]!r})"
         )
 
     return read

@@ -36,7 +36,12 @@ def register_types(converter: Converter) -> None:
     converter.register_structure_hook_factory(lambda t: issubclass(t, Enum), enum_reader)
     converter.register_unstructure_hook_func(lambda t: issubclass(t, Enum), lambda value: value.value)
     converter.register_structure_hook_func(_is_pydantic, lambda value, t: t.model_validate(value))
-    converter.register_unstructure_hook_func(_is_pydantic, lambda value: value.model_dump(mode="json"))
+    converter.register_unstructure_hook_func(_is_pydantic, _write_pydantic)
+
+
+def _write_pydantic(value: Any) -> object:  # Any: a pydantic model, by its protocol
+    # What the model reads: its aliases, and nothing that it computes.
+    return value.model_dump(mode="json", by_alias=True, round_trip=True)
 
 
 def _is_pydantic(t: object) -> bool:  # by its protocol, so that it need not be installed

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, get_args, get_origin, is_typeddict
 
 from ..capabilities.frozen import FrozenDict, FrozenList
 from ..capabilities.json_schema import container, members
+from .codec_literals import discriminator, literal_reader
 from .codec_records import Codec, field_names, is_record, record_reader, record_writer
 from .codec_types import TEXT_TYPES, Read, Write
 
@@ -105,7 +106,8 @@ def _records(union: object) -> list[Any]:  # Any: record classes, maybe generic 
 def _untagged(codec: Codec, union: object) -> dict[type, str]:
     """Return the records of a union that need a tag and do not write one themselves."""
     records = _records(union)
-    if len(records) < 2:  # noqa: PLR2004  # one record is told from the rest by being an object
+    # One record is told from the rest by being an object.
+    if len(records) < 2 or discriminator(records) is not None:  # noqa: PLR2004  # the line above
         return {}
     found: dict[type, str] = {}
     for record in records:
@@ -209,7 +211,8 @@ def _choose(codec: Codec, union: object, choices: list[Any], tags: Mapping[type,
         hook: Read = codec.get_structure_hook(only)
         return lambda value, _: hook(value, only)
     if all(map(is_record, choices)):
-        return _by_tag(codec, choices, tags)
+        told = discriminator(choices)
+        return _by_tag(codec, choices, tags) if told is None else literal_reader(codec, told)
     if all(one in (str, int, bool, float) or _is_plain_literal(one) for one in choices):
         hooks = [(codec.get_structure_hook(one), one) for one in choices]
         return _first_that_fits(hooks)

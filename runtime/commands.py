@@ -13,6 +13,9 @@ from typing import Literal, NoReturn, cast
 
 import click
 
+from .commands_check import check
+from .commands_replay import COMMANDS
+from .commands_resume import resume, runs
 from .errors import LogError
 from .log import ENDS, Log, scan_log, verify
 from .rules import rules_json, rules_markdown, rules_mermaid, rules_text
@@ -35,6 +38,11 @@ def capfold() -> None:
     """Agents whose capability list cannot silently corrupt a run."""
 
 
+capfold.add_command(runs)
+capfold.add_command(resume)
+capfold.add_command(check)
+
+
 @capfold.command()
 @click.option("--mermaid", is_flag=True, help="The phases as a Mermaid state diagram.")
 @click.option("--markdown", is_flag=True, help="All tables as Markdown.")
@@ -55,6 +63,10 @@ def rules(**forms: bool) -> None:
 @capfold.group()
 def log() -> None:
     """Read audit logs."""
+
+
+for _command in COMMANDS:
+    log.add_command(_command)
 
 
 @log.command()

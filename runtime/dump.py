@@ -19,6 +19,7 @@ from ..capabilities.scopes import capability_list
 from ..capabilities.secret import Secret
 from .allowed import Allowed, Loader, class_of, fail, function_of, loader_of
 from .codec import envelope, open_envelope
+from .errors import message_of
 from .problems import Path
 
 KIND: Final = "capabilities"
@@ -127,7 +128,7 @@ def _built(cls: Callable[..., object], arguments: dict[str, object], what: str, 
     try:
         return cls(**arguments)
     except Exception as error:  # constructors and validators of the user's own classes
-        raise fail(path, f"{what} cannot be built: {type(error).__name__}: {error}") from error
+        raise fail(path, f"{what} cannot be built: {type(error).__name__}: {message_of(error)}") from error
 
 
 def _value(loader: Loader, data: Json, path: Path, *, in_json: bool = False) -> object:

@@ -3,19 +3,24 @@
 from attrs import evolve
 
 from ..capabilities.call_state import CallState
+from ..capabilities.frozen import FrozenDict
 from ..capabilities.messages import AssistantMessage, Message, ToolCall, ToolMessage
-from ..capabilities.records import replace
+from ..capabilities.records import copier, replace
 from ..capabilities.state import RunState, RunStatus, Stop
 from ..capabilities.verdict import NOT_RUN_NOTE, Outcome
+from .below import Held, Spent
 from .chains import NO_FACTS, call_chain
+from .entries import Entry
 from .errors import Blocked, Reason
-from .gathering import NONE, Facts, gather_run
-from .phases import Effect, Finish, Leave, Phase
+from .gathering import NONE, NOTHING_OFF, Facts, gather_run
+from .phases import Broken, Effect, Finish, Leave, Phase, Save
 from .work import Failure, MachineState, Work
 
 WITHHELD = "[withheld: the run failed before this could be checked]"
 NOT_EXECUTED = Outcome("not_executed", NOT_RUN_NOTE, by="runtime")
 PENDING = Outcome("pending", "This call waits for a decision.", by="runtime")
+CUT_WAITING = Outcome("unknown", "Its agent waited for a decision when the run ended.", by="runtime")
+NOBODY_HELD: FrozenDict[Held] = FrozenDict()
 
 
 def open_calls(run: RunState) -> tuple[AssistantMessage | None, int]:
@@ -66,13 +71,69 @@ def write_refusal(work: Work, asked: ToolCall, outcome: Outcome) -> None:
 
 def interrupt(work: Work) -> None:
     """Give the calls of a batch that was cut short, and of which nothing is known, their outcome."""
-    work.batch = tuple([call if call.outcome is not None else _cut(work, call) for call in work.batch])
+    held = work.held
+    work.batch = tuple(
+        [
+            call if call.outcome is not None and call.id not in held else _cut(work, call)
+            for call in work.batch
+        ]
+    )
+    work.held = NOBODY_HELD
 
 
 def _cut(work: Work, call: CallState) -> CallState:
+    held = work.held.get(call.id)
+    outcome = call.outcome or NOT_EXECUTED
+    facts: dict[str, object] = {}
+    if held is not None:
+        spent = held.earlier
+        if held.state is not None:
+            run, entries = end_waiting(held.state, work.now)
+            work.entries.extend(entries)
+            spent = spent.plus(Spent.by(run))
+            outcome = evolve(CUT_WAITING, attempts=held.extra + 1)
+        work.run = with_spent(work.run, spent, held.extra)
+        facts = facts_below(held.runs, spent, held.extra)
     if work.announced:  # else `close` writes it down
-        work.write("tool_settled", call=call.id, facts={"outcome": NOT_EXECUTED})
-    return replace(call, outcome=NOT_EXECUTED)
+        facts = {"outcome": outcome, **facts}
+        work.write("tool_settled", actor=outcome.by, call=call.id, facts=facts)
+    return replace(call, outcome=outcome)
+
+
+def end_waiting(state: MachineState, now: float) -> tuple[RunState, list[Entry]]:
+    """End a run that waits for decisions which nobody will give, and those that wait below it."""
+    work = Work(state, now)
+    cancel(work)
+    return work.run, work.entries
+
+
+def cancel(work: Work) -> Effect:
+    """End a run as a cancelled one: every open call gets its outcome."""
+    interrupt(work)
+    close(work)
+    work.run = replace(work.run, output=None)
+    return leave(work, "cancelled")
+
+
+def facts_below(runs: tuple[str, ...], spent: Spent, extra: int) -> dict[str, object]:
+    """Return what the record of a settled call says of the runs below it, and of body runs beyond the first."""
+    facts: dict[str, object] = {"extra": extra} if extra else {}
+    if runs:
+        facts |= {"below": runs, **spent._asdict()}
+    return facts
+
+
+def with_spent(run: RunState, spent: Spent, extra: int = 0) -> RunState:
+    """Return a run with what runs below it have used booked, and body runs beyond the first."""
+    total = Spent.by(run).plus(spent)
+    return replace(
+        run,
+        requests=total.requests,
+        tool_calls=total.tool_calls + extra,
+        usage=total.usage,
+        usage_by_model=total.usage_by_model,
+        cost=total.cost,
+    )
 
 
 def pending_messages(state: MachineState) -> tuple[Message, ...]:
@@ -105,11 +166,23 @@ def blocked(work: Work) -> Blocked:
     )
 
 
+# Each run passes these two: the keywords of `replace` cost 5,000 instructions a copy more.
+_PUT_OUT = copier(RunState, "output")
+_LEFT = copier(RunState, "status", "response", "request_messages", "facts")
+_ENDED = copier(RunState, "output", "status", "response", "request_messages", "facts")
+
+
 def finish(work: Work, status: RunStatus, output: object = None) -> Effect:
     """Run the after_run point for a run that completed or stopped."""
-    work.run = replace(
-        work.run, output=stop_output(work, work.run.stopped) if status == "stopped" else output
-    )
+    run, chain = work.run, work.setup.plan.chains["after_run"]
+    if status == "stopped":
+        output = stop_output(work, run.stopped)
+    elif not chain.links and not chain.gatherers and run.failed is None and run.stopped is None:
+        # The usual end, which nobody looks at: what follows here, and `leave`, in one copy of the run.
+        work.inactive = NOTHING_OFF
+        work.run = _ENDED(run, output, status, None, None, NO_FACTS)
+        return _out(work, status)
+    work.run = _PUT_OUT(run, output)
     try:
         gathering = gather_run(work, "after_run", Phase.FINISHING)
     except Failure:
@@ -159,7 +232,11 @@ def withheld(response: AssistantMessage) -> AssistantMessage:
 def leave(work: Work, status: RunStatus) -> Effect:
     """Set the final status and let wrap_run come out."""
     # A chain that broke off left the facts of one capability, which are no other's to read.
-    work.run = replace(work.run, status=status, response=None, request_messages=None, facts=NO_FACTS)
+    work.run = _LEFT(work.run, status, None, None, NO_FACTS)
+    return _out(work, status)
+
+
+def _out(work: Work, status: RunStatus) -> Effect:
     if work.setup.plan.chains["wrap_run"].links and status != "cancelled":
         work.phase = Phase.LEAVING
         return Leave(work.run)
@@ -167,9 +244,49 @@ def leave(work: Work, status: RunStatus) -> Effect:
 
 
 def end(work: Work) -> Effect:
-    """Write the end down; nothing comes after."""
+    """Save what this run adds to its conversation, where it has one, and end.
+
+    Only what a request could have shown is saved: input that did not pass before_run stays out.
+    """
+    conversation = work.conversation
+    if conversation is None:
+        return ended(work)
+    run = work.run
+    if conversation.expected is None or not run.run_step or len(run.messages) == run.history_start:
+        return ended(work, saved=0)
+    work.phase = Phase.SAVING
+    return Save(run, conversation, run.messages[run.history_start :])
+
+
+def save(work: Work, broken: Broken | None) -> Effect:
+    """Return what is to be saved of a run that something else broke before it was."""
+    if broken is not None and work.reason is None:
+        _broke(work, broken)
+    return end(work)
+
+
+def saved(work: Work, count: int, broken: Broken | None) -> Effect:
+    """End a run whose messages were saved, or not: a run fails by that unless it has failed before."""
+    if broken is not None:
+        if work.reason is None and work.run.status != "cancelled":
+            work.write_broken(broken)
+            _broke(work, broken)
+        else:
+            work.write("note", facts={"not_saved": broken.reason})
+    return ended(work, saved=count)
+
+
+def _broke(work: Work, broken: Broken) -> None:
+    work.reason, work.cause = broken
+    work.run = replace(work.run, status="failed", output=None)
+
+
+def ended(work: Work, *, saved: int | None = None) -> Effect:
+    """Write the end down; nothing comes after. `saved`: how many messages, of a run with a conversation."""
     work.phase = Phase.ENDED
     facts: dict[str, object] = {"status": work.run.status}
+    if saved is not None:
+        facts["saved"] = saved
     if work.run.status in {"completed", "stopped"}:
         facts["output"] = work.run.output
     if work.run.stopped is not None:

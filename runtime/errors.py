@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 from attrs import frozen
 
 if TYPE_CHECKING:
+    from .log_diff import Difference
     from .result import RunResult
 
 
@@ -94,12 +95,12 @@ class LimitExceeded(Reason):
     limit: str
     used: float
     allowed: float
-    share: int | None = None
+    share: float | None = None
 
 
 @frozen(kw_only=True)
 class UsageUnknown(Reason):
-    """A token limit is set and the model does not report its usage."""
+    """A limit on tokens or cost is set, and a model's usage or price is not known. `limit` is its name in `Limits`."""
 
     limit: str
 
@@ -156,8 +157,13 @@ class SinkFailed(Reason):
     """A log sink could not write."""
 
 
+@frozen(kw_only=True)
 class StoreFailed(Reason):
-    """A message store could not read or write."""
+    """A message store could not read or write. `expected`, `found`: the counts of messages where another run wrote."""
+
+    conversation: str | None = None
+    expected: int | None = None
+    found: int | None = None
 
 
 class RunError(Exception):
@@ -228,8 +234,32 @@ def run_error(
     return error
 
 
+def message_of(error: BaseException) -> str:
+    """Return what an exception says: of one of the user's that cannot say it, what that came to."""
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001  # `__str__` is the user's, and must not hide that there was an error
+        return f"its message cannot be had: str() raised {type(broken).__name__}"
+
+
+def by_parts(error: BaseException) -> tuple[object, ...]:
+    """Reduce an exception to what it is made of, so that another process reads it as it was.
+
+    By default it is made of its message, which is not what the `__init__` of these takes.
+    """
+    return _remade, (type(error), error.args, vars(error))
+
+
+def _remade(kind: type[BaseException], args: tuple[object, ...], fields: dict[str, object]) -> BaseException:
+    error: BaseException = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
+
 class CodecError(ValueError):
     """Data that the codec cannot read or write; `path` says where."""
+
+    __reduce__ = by_parts
 
     def __init__(self, message: str, path: str = "$") -> None:
         """Raise for what stands at `path`."""
@@ -253,3 +283,18 @@ class LogError(ValueError):
         """Raise for the record with this number."""
         super().__init__(message if record is None else f"record {record}: {message}")
         self.record = record
+
+
+class ReplayError(ValueError):
+    """A log that cannot be replayed, or a replay that came out differently.
+
+    `record`: the number of the record in the log, from 0, where it shows; `difference`: what differs there.
+    """
+
+    def __init__(
+        self, message: str, record: int | None = None, difference: "Difference | None" = None
+    ) -> None:
+        """Raise for the record with this number."""
+        super().__init__(message if record is None else f"record {record}: {message}")
+        self.record = record
+        self.difference = difference

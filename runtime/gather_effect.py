@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from anyio import get_cancelled_exc_class
 
 from ..capabilities.frozen import EMPTY, FreezeError, FrozenDict, Json, freeze, thaw
-from ..capabilities.messages import AssistantMessage, Message, Usage, as_messages
+from ..capabilities.messages import AssistantMessage, Message, as_messages
 from ..capabilities.state import NamedModel, RunState
+from .billing import Bill
 from .chains import call_of, discard, hook_failed, place_of, run_of
 from .errors import InvalidReturn, Reason
 from .models import ModelRequest, as_model
@@ -19,10 +20,8 @@ from .session import Account, Session
 class GatherOutside:
     """What one gatherer reaches the outside with."""
 
-    def __init__(
-        self, session: Session, account: Account, job: GatherJob, usages: list[Usage | None]
-    ) -> None:
-        """Serve one job; its requests are charged to the point's account."""
+    def __init__(self, session: Session, account: Account, job: GatherJob, bills: list[Bill | None]) -> None:
+        """Serve one job; its requests are charged to the point's account, and `bills` filled in their order."""
         run = run_of(job.record)
         call_id = call_of(job.record) or ""
         self.attempt = 1
@@ -31,7 +30,7 @@ class GatherOutside:
         self._session = session
         self._account = account
         self._run: RunState = run
-        self._usages = usages
+        self._bills = bills
         self._open = True
         self._running = 0
 
@@ -52,14 +51,18 @@ class GatherOutside:
         )
         if not self._open:
             raise RuntimeError("outside.request was called after the gatherer had returned")
-        ticket = self._account.open()  # whether its model charges or not, it counts as sent
+        # What other gatherers use meanwhile is not counted here: who comes first would decide.
+        self._account.check_spent([bill for bill in self._bills if bill is not None])
+        ticket = self._account.open(chosen)  # whether its model charges or not, it counts as sent
         timeout = self._session.setup.limits.request_timeout
         self._running += 1
+        place = len(self._bills)
+        self._bills.append(None)  # in the order of the requests, whichever is answered first
         try:
             response = await self._session.port.request(chosen, request, ticket, timeout)
         finally:
             self._running -= 1
-        self._usages.append(response.usage)
+        self._bills[place] = self._account.bill(ticket, response)
         return response
 
     def close(self) -> bool:
@@ -79,12 +82,12 @@ class GatherOutside:
 async def gather_facts(session: Session, effect: Gather) -> Gathered:
     """Call all gatherers of a point at once; the first in list order that failed is named."""
     account = Account(session, effect.run, effect.requests_left)
-    usages: list[Usage | None] = []
+    bills: list[list[Bill | None]] = [[] for _ in effect.jobs]
     facts: list[Json] = [None] * len(effect.jobs)
     broken: list[tuple[Reason, BaseException | None] | None] = [None] * len(effect.jobs)
 
     async def one(i: int, job: GatherJob) -> None:
-        outside = GatherOutside(session, account, job, usages)
+        outside = GatherOutside(session, account, job, bills[i])
         try:
             found = await session.port.bounded(
                 functools.partial(job.link.call, job.record, outside), effect.timeout
@@ -112,7 +115,7 @@ async def gather_facts(session: Session, effect: Gather) -> Gathered:
             discard(found)
             broken[i] = (_not_json(job, error), error)
 
-    session.sent = lambda: Sent(account.charged, tuple(usages))
+    session.sent = lambda: Sent(account.charged, _in_order(bills))
     steps = [functools.partial(one, i, job) for i, job in enumerate(effect.jobs)]
     if len(steps) == 1:
         await steps[0]()
@@ -121,7 +124,12 @@ async def gather_facts(session: Session, effect: Gather) -> Gathered:
     session.sent = None
     first = next((item for item in broken if item is not None), None)
     found = account.broken or (Broken(*first) if first is not None else None)
-    return Gathered(session.port.now(), tuple(facts), found, account.charged, tuple(usages))
+    return Gathered(session.port.now(), tuple(facts), found, account.charged, _in_order(bills))
+
+
+def _in_order(bills: Sequence[Sequence[Bill | None]]) -> tuple[Bill, ...]:
+    """Return the bills of all jobs, in an order that does not depend on timing."""
+    return tuple([bill for job in bills for bill in job if bill is not None])
 
 
 def _not_json(job: GatherJob, error: FreezeError) -> InvalidReturn:

@@ -6,15 +6,14 @@ from typing import TypeAlias
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Chain
 from ..capabilities.frozen import FrozenDict
-from ..capabilities.messages import Usage
-from ..capabilities.records import replace
+from ..capabilities.records import copier
 from ..capabilities.state import RunState
+from .billing import Bill, booked
 from .chains import active, call_of, inactive_links
 from .ledger import left
 from .phases import Effect, Gather, Gathered, GatherJob, Phase
-from .work import Failure, Work
+from .work import Work
 
-UNKNOWN = Usage()
 # Call id ("" for a run point) -> key -> fact.
 Facts: TypeAlias = Mapping[str, FrozenDict[object]]
 NONE: Facts = {}
@@ -57,7 +56,7 @@ def book(work: Work, event: Gathered) -> Facts:
     """
     effect = work.effect
     assert isinstance(effect, Gather)
-    work.run = charge(work.run, event.charged, event.usages)
+    work.run = charge(work.run, event.charged, event.bills)
     by_call: dict[str, dict[str, object]] = {}
     for job, fact in zip(effect.jobs, event.facts, strict=False):
         call_id = call_of(job.record) or ""
@@ -71,21 +70,22 @@ def book(work: Work, event: Gathered) -> Facts:
             facts={"fact": fact},
         )
     if event.charged:
-        work.write("note", facts={"requests": event.charged, "usages": event.usages})
+        write_bills(work, event.charged, event.bills)
     if event.broken is not None:
-        raise Failure(event.broken.reason, event.broken.cause)
+        raise work.broke(event.broken)
     return {call_id: FrozenDict(facts) for call_id, facts in by_call.items()}
 
 
-def charge(run: RunState, requests: int, usages: Sequence[Usage | None], **changes: object) -> RunState:
-    """Return the run with requests and their usage booked, and other changes made in the same copy."""
-    if not requests and not usages and not changes:
+def write_bills(work: Work, requests: int, bills: Sequence[Bill]) -> None:
+    """Write down the requests of gatherers, whose responses are not on record, and what they used."""
+    work.write("note", facts={"requests": requests, "bills": [bill._asdict() for bill in bills]})
+
+
+_CHARGED = copier(RunState, "requests", "usage", "usage_by_model", "cost")
+
+
+def charge(run: RunState, requests: int, bills: Sequence[Bill]) -> RunState:
+    """Return the run with requests and their bills booked."""
+    if not requests and not bills:
         return run
-    return replace(run, requests=run.requests + requests, usage=booked(run.usage, usages), **changes)
-
-
-def booked(usage: Usage, usages: Sequence[Usage | None]) -> Usage:
-    """Return the sum; a response without usage makes it unknown."""
-    for item in usages:
-        usage += item if item is not None else UNKNOWN
-    return usage
+    return _CHARGED(run, run.requests + requests, *booked(run, bills))

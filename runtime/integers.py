@@ -6,7 +6,7 @@ Walks plain JSON beside its schema. Knows nothing of Python types.
 from collections.abc import Mapping
 from typing import Any
 
-from ..capabilities.json_schema import Schema
+from ..capabilities.class_schemas import Schema
 
 
 def with_integers(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:  # Any: JSON and JSON Schema

@@ -14,15 +14,17 @@ import anyio.to_thread
 
 from ..capabilities.call_state import CallState
 from ..capabilities.frozen import thaw
-from ..capabilities.injected import InjectionError, ModelRetry, ToolContext, ToolFailed
+from ..capabilities.injected import InjectionError, ModelRetry, ToolContext, ToolFailed, ToolUnknown
 from ..capabilities.messages import PARTS, Content, Status, TextPart
 from ..capabilities.records import copier
-from ..capabilities.signatures import signature_of
+from ..capabilities.signatures import Signature, signature_of
 from ..capabilities.state import RunState
 from ..capabilities.tools import SchemaFunction, Tool, is_idempotent
 from ..capabilities.verdict import Failure, Outcome
+from .abandon import Abandoned, Leavable
 from .arguments import inject, structure
-from .errors import CodecError
+from .below import RunBelow, Waiting
+from .errors import CodecError, message_of
 from .late_codec import input_converter, json_writer
 from .phases import RunTools
 from .port import Late, is_stray
@@ -43,29 +45,64 @@ class NotPortable(Exception):
 async def run_body(session: Session, effect: RunTools, call: CallState, attempts: int) -> Outcome:
     """Call the tool's function once, within its timeout, and return the outcome; this is the `attempts`th time."""
     tool = call.tool
-    session.started.add(call.asked.id)
-    timeout = tool.timeout if tool.timeout is not None else effect.timeout
+    session.started[call.asked.id] = True
+    timeout = tool.timeout
+    # A sub-agent has its own limits, and its caller's.
+    if timeout is None and not isinstance(tool.function, RunBelow):
+        timeout = effect.timeout
     try:
-        body = _bind(tool, call, effect.run, session.deps, attempts)
+        body = _bind(tool, call, session, effect, attempts)
     except InjectionError as error:
         # Before the body: nothing happened, and no other arguments would help the model.
         return Outcome("failed", f"{error}", error=failure_of(error), attempts=attempts - 1, by="runtime")
+    aside: Leavable | None = None
+    if session.patience is not None and not isinstance(tool.function, RunBelow):
+        body = aside = Leavable(body, session.patience, in_thread=_is_threaded(body))
     try:
         result = await session.port.bounded(body, timeout)
-    except Late:
-        content: Content = (
-            f"No result within {timeout} seconds; it is not known whether the call took effect."
-        )
-        return Outcome("unknown", content, attempts=attempts, by="runtime")
-    except (ModelRetry, ToolFailed) as error:
-        return Outcome("failed", str(error), error=failure_of(error), attempts=attempts)
     except BaseException as error:
-        if not isinstance(error, Exception) and not is_stray(error):
+        outcome = _outcome_of(error, tool, attempts, timeout)
+        if outcome is None:
+            if aside is not None and aside.known is not None:
+                session.cut[call.asked.id] = _known(aside.known, effect, tool, attempts)
             raise
-        status: Status = "failed" if is_idempotent(tool) else "unknown"
-        failure = failure_of(error)
-        text = f"{failure.type}: {failure.message}" if failure.message else failure.type
-        return Outcome(status, text, error=failure, attempts=attempts)
+        return outcome
+    return _outcome_with(result, effect, attempts)
+
+
+def _known(body: Callable[[], object], effect: RunTools, tool: Tool, attempts: int) -> Outcome:
+    """Return the outcome of a body that a stop has cut short, and of which it is known what it came to."""
+    try:
+        return _outcome_with(body(), effect, attempts)
+    except BaseException as error:
+        outcome = _outcome_of(error, tool, attempts, None)
+        if outcome is None:
+            raise
+        return outcome
+
+
+def _outcome_of(error: BaseException, tool: Tool, attempts: int, timeout: float | None) -> Outcome | None:
+    """Return the outcome of a body that raised; None for a cancellation and other exits, which go on."""
+    if isinstance(error, Late):
+        content = f"No result within {timeout} seconds; it is not known whether the call took effect."
+        return Outcome("unknown", content, attempts=attempts, by="runtime")
+    if isinstance(error, ModelRetry | ToolFailed | ToolUnknown):
+        status: Status = "unknown" if isinstance(error, ToolUnknown) else "failed"
+        return Outcome(status, message_of(error), error=failure_of(error), attempts=attempts)
+    if isinstance(error, Abandoned):
+        return Outcome("unknown", f"{error}", attempts=attempts, by="runtime")
+    if isinstance(error, Waiting):
+        return Outcome("pending", "", attempts=attempts, by="runtime")
+    if not isinstance(error, Exception) and not is_stray(error):
+        return None
+    status = "failed" if is_idempotent(tool) else "unknown"
+    failure = failure_of(error)
+    text = f"{failure.type}: {failure.message}" if failure.message else failure.type
+    return Outcome(status, text, error=failure, attempts=attempts)
+
+
+def _outcome_with(result: object, effect: RunTools, attempts: int) -> Outcome:
+    """Return the outcome of a body that returned."""
     try:
         content = as_result(result)
         size = content_size(content)
@@ -92,8 +129,11 @@ def context_of(call: CallState, run: RunState, deps: object, attempt: int) -> To
     )
 
 
-def _bind(tool: Tool, call: CallState, run: RunState, deps: object, attempt: int) -> Body:
+def _bind(tool: Tool, call: CallState, session: Session, effect: RunTools, attempt: int) -> Body:
+    run, deps = effect.run, session.deps
     function = tool.function
+    if isinstance(function, RunBelow):
+        return functools.partial(function.run_below, session, effect, call, attempt)
     if function is None:
         problem = f"tool {tool.name!r} has no function: only a port that runs tools elsewhere can execute it"
         raise InjectionError(problem, tool.name)
@@ -101,13 +141,32 @@ def _bind(tool: Tool, call: CallState, run: RunState, deps: object, attempt: int
         plain = thaw(call.arguments)
         assert isinstance(plain, dict)
         return functools.partial(function.call, plain, context_of(call, run, deps, attempt))
-    signature = signature_of(function)
+    signature = _signature(function)
     keywords = structure(signature, call.arguments, input_converter)
     if signature.injects:
         keywords |= inject(signature, context_of(call, run, deps, attempt), call.injected, input_converter)
     if signature.is_async:
         return cast(Body, functools.partial(function, **keywords))
     return functools.partial(_in_thread, functools.partial(function, **keywords))
+
+
+# By identity, as plans are kept: the weak dictionary of `signature_of` costs 1,800 instructions a call more. The entry
+# keeps the function alive, so its id stays its own.
+_SIGNATURES: dict[int, tuple[object, Signature]] = {}
+_MAX_SIGNATURES = 1_000
+
+
+def _signature(function: Callable[..., object]) -> Signature:
+    found = _SIGNATURES.get(id(function))
+    if found is None:
+        if len(_SIGNATURES) >= _MAX_SIGNATURES:  # functions that come and go must not pile up
+            _SIGNATURES.clear()
+        found = _SIGNATURES[id(function)] = (function, signature_of(function))
+    return found[1]
+
+
+def _is_threaded(body: Body) -> bool:
+    return isinstance(body, functools.partial) and body.func is _in_thread
 
 
 async def _in_thread(function: Callable[[], object]) -> object:
@@ -118,7 +177,7 @@ async def _in_thread(function: Callable[[], object]) -> object:
 
 def failure_of(error: BaseException) -> Failure:
     """Return an exception as data: type, first line without folders, bounded, and the names of its bases."""
-    text = str(error)
+    text = message_of(error)
     line = text.splitlines()[0] if text else ""
     line = _FOLDERS.sub("", line)
     if len(line) > MAX_MESSAGE:
@@ -152,7 +211,7 @@ def as_result(value: object) -> Content:
     except CodecError as error:
         raise NotPortable(f"{error}") from None
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotPortable(f"{type(error).__name__}: {error}") from None
+        raise NotPortable(f"{type(error).__name__}: {message_of(error)}") from None
 
 
 def content_size(content: Content) -> int:

@@ -3,6 +3,7 @@
 A limit raises; a budget, which a capability keeps, stops or refuses.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,19 +28,37 @@ def _always(instance: object, attribute: "Attribute[int]", value: int) -> None:
 
 
 def _seconds(instance: object, attribute: "Attribute[Any]", value: object) -> None:  # Any: unset or not
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf
+    ):
         raise ValueError(
             f"Limits.{attribute.name} must be None or a positive number of seconds, not {value!r}"
         )
 
 
+def _dollars(instance: object, attribute: "Attribute[Any]", value: object) -> None:  # Any: as above
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf
+    ):
+        raise ValueError(
+            f"Limits.{attribute.name} must be None or a number of US dollars, at least 0, not {value!r}"
+        )
+
+
 # The limits on tokens, by name.
 TOKEN_LIMITS = ("input_tokens", "output_tokens", "total_tokens")
+# Those on what responses used, which needs to be known before another request.
+SPENT_LIMITS = (*TOKEN_LIMITS, "cost")
+# Those that decide what may follow what; the others bound an effect, and what came of it is a fact.
+RULES = ("max_steps", "requests", "tool_calls", *SPENT_LIMITS, "deadline")
 
 
 @frozen(kw_only=True)
 class Limits:
-    """The bounds of a run. None = no bound. Times in seconds, `max_result_bytes` of a result as sent."""
+    """The bounds of a run. None = no bound.
+
+    Times in seconds, `cost` in US dollars, `max_result_bytes` of a result as sent.
+    """
 
     max_steps: int = field(default=50, validator=_always)
     requests: int | None = field(default=None, validator=_at_least(0))
@@ -47,6 +66,7 @@ class Limits:
     input_tokens: int | None = field(default=None, validator=_at_least(0))
     output_tokens: int | None = field(default=None, validator=_at_least(0))
     total_tokens: int | None = field(default=None, validator=_at_least(0))
+    cost: float | None = field(default=None, validator=_dollars)
     deadline: float | None = field(default=None, validator=_seconds)
     request_timeout: float | None = field(default=None, validator=_seconds)
     tool_timeout: float | None = field(default=60.0, validator=_seconds)

@@ -5,18 +5,19 @@ In memory it keeps references and encodes when it is first read. Knows nothing o
 What `verify` checks, in this order, for each record:
 1. its seal follows the seal before it: any changed, removed, added or moved byte of a file;
 2. it follows, within its run, the number and the digest of the record before it;
-3. its digest is that of its body: with the content left out or redacted this cannot be known.
+3. its digest is that of its body: with the content left out or redacted this cannot be known;
+4. the runs below a settled call end where it says, likewise.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, cast, overload
 
 from attrs import frozen
 
 from ..capabilities.secret import Secret
 from .audit import AuditRecord, next_digest, record_of
-from .entries import Entry
+from .entries import Entry, Row, entry_of
 from .errors import LogError
 from .seals import Sealer, key_bytes, next_seal, parse_line, unsealed
 
@@ -53,10 +54,12 @@ class Log(Sequence[AuditRecord]):
     Numbers and digests chain per run. A log of a resumed run holds what came after.
     """
 
+    __slots__ = ("_lock", "_pending", "_records", "_tails")
+
     def __init__(self, entries: Iterable[Entry] = (), *, tails: Iterable[Tail] = ()) -> None:
         """Take what the machine wrote down; runs in `tails` continue there."""
         self._records: list[AuditRecord] = []
-        self._pending: list[Entry] = list(entries)
+        self._pending: list[Entry | Row] = list(entries)
         self._tails = {tail.run: tail for tail in tails}
         # Reading encodes, and a run may be read from another thread while it goes on.
         self._lock = Lock()
@@ -78,7 +81,7 @@ class Log(Sequence[AuditRecord]):
         """Pickle as records: entries hold functions and models by reference."""
         return (Log.from_records, (tuple(self), self.tails))
 
-    def append(self, entries: Iterable[Entry]) -> None:
+    def append(self, entries: Iterable[Entry | Row]) -> None:
         """Add entries, by reference. The runtime's own; reading never changes a log."""
         self._pending.extend(entries)
 
@@ -131,8 +134,11 @@ class Log(Sequence[AuditRecord]):
         with self._lock:
             done = 0
             try:
-                for entry in self._pending:
+                for kept in self._pending:
+                    entry = entry_of(kept)
                     tail = self._tails.get(entry.run) or Tail(entry.run)
+                    if entry.kind == "tool_settled" and "below" in entry.facts:
+                        entry = self._with_heads(entry)  # as encoded
                     record = record_of(entry, tail.seq, tail.digest)
                     self._tails[entry.run] = Tail(entry.run, tail.seq + 1, record.digest)
                     self._records.append(record)
@@ -140,6 +146,12 @@ class Log(Sequence[AuditRecord]):
             finally:
                 del self._pending[:done]
             return self._records
+
+    def _with_heads(self, entry: Entry) -> Entry:
+        """Return the entry of a settled call that answers for the runs below it, by their last digests."""
+        runs = cast("tuple[str, ...]", entry.facts["below"])
+        branches = [{"run": run, "head": self._tails[run].digest} for run in runs]
+        return entry._replace(facts={**entry.facts, "below": branches})
 
 
 def read_log(path: "str | Path") -> Log:
@@ -188,16 +200,20 @@ def verify(log: Log, *, key: bytes | Secret | None = None, head: str | None = No
     secret = key_bytes(key)
     records = log.encoded_since(0)
     last: dict[str, AuditRecord] = {}
+    begun: set[str] = set()
     seal = ""
     for number, record in enumerate(records):
         problem = (
             _seal_problem(record, seal, secret, sealed=bool(records[0].seal))
             or _place_problem(record, last.get(record.run))
             or _digest_problem(record)
+            or _branch_problem(record, last, whole=record.run in begun)
         )
         if problem is not None:
             raise LogError(problem, number)
         last[record.run] = record
+        if record.seq == 0:
+            begun.add(record.run)
         seal = record.seal
     ends = {record.digest for record in last.values()} | {seal}
     if head is not None and head not in ends - {""}:
@@ -240,3 +256,16 @@ def _digest_problem(record: AuditRecord) -> str | None:
     if record.content != "full" or record.digest == next_digest(record.prev, record.body):
         return None
     return "its digest is not that of its contents"
+
+
+def _branch_problem(record: AuditRecord, last: Mapping[str, AuditRecord], *, whole: bool) -> str | None:
+    """Say how the runs below a settled call do not end as it says. `whole`: its own run began in this log."""
+    if record.kind != "tool_settled" or record.content != "full":
+        return None
+    for branch in cast("Sequence[Mapping[str, str]]", record.facts.get("below", ())):
+        end = last.get(branch["run"])
+        if end is None and whole:
+            return f"it settles a call of run {branch['run']!r}, of which nothing stands before it"
+        if end is not None and end.digest != branch["head"]:
+            return f"it settles a call of run {branch['run']!r}, which does not end in the digest it names"
+    return None

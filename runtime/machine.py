@@ -6,17 +6,20 @@ The legal moves are `phases.MOVES`; the steps themselves stand in the files name
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Required, TypeAlias, TypedDict, Unpack
 
 from ..capabilities.frozen import EMPTY, freeze_mapping
-from ..capabilities.messages import Content, Message, UserMessage, as_messages
-from ..capabilities.records import replace
+from ..capabilities.messages import Content, Message, UserMessage, as_content, as_messages
+from ..capabilities.records import copier, replace
+from ..capabilities.run_parts import Stop
 from ..capabilities.state import RunState
 from ..capabilities.views import view_problem
-from .approving import decided, judged, suspend
+from .approving import decided, judged
+from .conversation import Conversation
 from .decisions import Decision
 from .ending import (
     after_facts,
+    cancel,
     check_failed,
     close,
     end,
@@ -24,42 +27,57 @@ from .ending import (
     finish,
     interrupt,
     leave,
+    save,
+    saved,
     settle_latches,
+    stop_output,
     withhold_reply,
 )
-from .entries import Entry
-from .errors import LimitExceeded
+from .entries import Entry, entry_of
+from .errors import LimitExceeded, by_parts
 from .gathering import Facts, book
 from .phases import (
     MOVES,
+    STEP,
+    Broken,
     Decided,
     Effect,
     Enter,
     Entered,
     Event,
     Executed,
-    Finish,
     Gathered,
     Interrupted,
+    Leave,
     Left,
     Onward,
+    Open,
+    Opened,
     Phase,
     Responded,
     Resumed,
+    Saved,
     Undecided,
 )
 from .responding import effective, enter_unseen, responded, take_sent
-from .settling import confirmed, executed, settled, take_results
+from .settling import confirmed, execute, executed, settled, take_results
 from .setup import Setup
+from .starting import opened, write_started
 from .stepping import begin, gathered, started, step
+from .waiting import suspend
 from .work import CallIndex, Failure, MachineState, Work
 
-BLANK = RunState()
+# A call of the class, with its validators, costs 5,000 instructions more.
+NO_PROMPT = UserMessage("")
+_PROMPT = copier(UserMessage, "content", "at")
+_STARTED = copier(RunState, "run_id", "root_run_id", "parent_run_id", "context", "history_start", "messages")
 Moved: TypeAlias = tuple[MachineState, Effect, tuple[Entry, ...]]
 
 
 class IllegalMove(ValueError):
     """An event that the phase does not wait for. `phase` and `event` say which; the message, what is legal."""
+
+    __reduce__ = by_parts
 
     def __init__(self, phase: Phase, event: object) -> None:
         """Name the phase and the event."""
@@ -69,7 +87,31 @@ class IllegalMove(ValueError):
         self.event = event
 
 
-def start(
+class Opening(TypedDict, total=False):
+    """What a run is opened with. `now` in UTC seconds; `messages` is the history before the prompt.
+
+    `conversation`: a stored one, whose messages are the history. `above`: the run that calls this one.
+    """
+
+    run_id: Required[str]
+    now: Required[float]
+    context: Mapping[str, object]
+    messages: Sequence[Message]
+    conversation: str | None
+    above: RunState | None
+
+
+def start(setup: Setup, prompt: Content | None, **opening: Unpack[Opening]) -> Moved:
+    """Open a run.
+
+    Raises ValueError when prompt and history together cannot be sent, or there are two histories, and TypeError for
+    what is no message.
+    """
+    work, effect = begun(setup, prompt, **opening)
+    return work.freeze(), effect, tuple(map(entry_of, work.entries))
+
+
+def begun(
     setup: Setup,
     prompt: Content | None,
     *,
@@ -77,53 +119,43 @@ def start(
     now: float,
     context: Mapping[str, object] = EMPTY,
     messages: Sequence[Message] = (),
-) -> Moved:
-    """Open a run. `now` in UTC seconds; `messages` is the history before the prompt.
-
-    Raises ValueError when prompt and history together cannot be sent, and TypeError for what is no message.
-    """
+    conversation: str | None = None,
+    above: RunState | None = None,
+) -> tuple[Work, Effect]:
+    """Do what `start` does, and return the work with its entries as they are kept: for who only hands them on."""
     history = as_messages(messages)
-    own: tuple[Message, ...] = () if prompt is None else (UserMessage(prompt, at=now),)
-    problem = view_problem((*history, *own))
-    if problem is not None:
-        raise ValueError(f"prompt and messages cannot be sent: {problem}")
-    run = replace(  # of a blank one: all of this is valid already, and validators cost several times as much
-        BLANK,
-        run_id=run_id,
-        root_run_id=run_id,
-        agent=setup.name,
-        inventory=setup.inventory,
-        context=freeze_mapping(context, "context"),
-        history_start=len(history),
-        output_spec=setup.output.spec,
-        max_steps=setup.limits.max_steps,
-        output_retries=setup.output_retries,
-        messages=(*history, *own),
-        model=setup.model,
-        settings=setup.settings,
-        instructions=setup.instructions,
-        tools=setup.inventory,
+    if history and conversation is not None:
+        raise ValueError(
+            f"messages and conversation={conversation!r:.80} are two histories: give one of them; what is in a "
+            "conversation comes from its store"
+        )
+    own: tuple[Message, ...] = () if prompt is None else (_PROMPT(NO_PROMPT, as_content(prompt), now),)
+    if (history or not own) and conversation is None:  # else once it is loaded; a prompt alone can be sent
+        problem = view_problem((*history, *own))
+        if problem is not None:
+            raise ValueError(f"prompt and messages cannot be sent: {problem}")
+    run = _STARTED(
+        setup.blank,
+        run_id,
+        run_id if above is None else above.root_run_id,
+        None if above is None else above.run_id,
+        freeze_mapping(context, "context"),
+        len(history),
+        (*history, *own),
     )
-    state = MachineState(
-        setup=setup, phase=Phase.ENTERING, run=run, started=now, call_index=CallIndex(run.messages)
-    )
-    work = Work(state, now)
-    work.write(
-        "run_started",
-        facts={
-            "agent": setup.name,
-            "model": setup.model.name,
-            "prompt": own,
-            "history": history,
-            "context": run.context,
-            "instructions": setup.instructions,
-            "settings": setup.settings,
-            "tools": setup.tool_digests,
-            "output": setup.output.spec,
-            "capabilities": setup.prints,
-        },
-    )
-    return _run(work, _enter, None)
+    work = Work(MachineState(setup, Phase.ENTERING, run, now), now)
+    work.call_index = CallIndex(run.messages)
+    work.instructions = setup.instructions
+    if conversation is not None:
+        work.conversation = Conversation(conversation)
+    if setup.unresolved or conversation is not None:
+        work.phase = Phase.OPENING
+        effect: Effect = Open(run, work.conversation)
+        work.effect = effect
+    else:
+        write_started(work)
+        effect = _run(work, _enter, None)
+    return work, effect
 
 
 def resume(state: MachineState, decisions: Sequence[Decision], now: float) -> Moved:
@@ -137,38 +169,52 @@ def feed(state: MachineState, event: Event) -> Moved:
     Raises `IllegalMove` for an event that the phase does not wait for, and DecisionError for decisions that fit
     no request; the state can be fed again then.
     """
-    legal = MOVES[state.phase]
-    if type(event) not in legal:
-        raise IllegalMove(state.phase, event)
-    work = Work(state, event.now)
-    moved = _run(work, HANDLERS[type(event)], event)
+    work = Work(state, 0.0)
+    effect = advance(work, event)
+    return work.freeze(), effect, tuple(map(entry_of, work.entries))
+
+
+def advance(work: Work, event: Event) -> Effect:
+    """Take an event in place: what `feed` does to a copy. The entries are added to those of `work`.
+
+    For who needs the state before it no more: a copy in and out costs 4,000 instructions an event, two events a step.
+    """
+    phase, kind = work.phase, type(event)
+    legal = MOVES[phase]
+    if kind not in legal:
+        raise IllegalMove(phase, event)
+    work.now = event.now
+    effect = _run(work, HANDLERS[kind], event)
     reached = work.phase
-    if reached is not state.phase and reached not in legal[type(event)]:
-        raise AssertionError(
-            f"{type(event).__name__} led from {state.phase.value} to {reached.value}: not in MOVES"
-        )
-    return moved
+    if reached is not phase and reached not in legal[kind]:
+        raise AssertionError(f"{kind.__name__} led from {phase.value} to {reached.value}: not in MOVES")
+    return effect
 
 
 Handler: TypeAlias = Callable[[Work, Any], "Effect | Onward"]  # Any: each takes the event it is filed under
 
 
-def _run(work: Work, handle: Handler, event: Event | None) -> Moved:
+def _run(work: Work, handle: Handler, event: Event | None) -> Effect:
     """Go on until something has to be waited for; a failure ends the run, history closed."""
     try:
         found = handle(work, event)
         while isinstance(found, Onward):
-            found = step(work) if found is Onward.STEP else judged(work)
+            found = step(work) if found is STEP else judged(work)
     except Failure as failure:
         found = _fail(work, failure)
     work.effect = found
-    return work.freeze(), found, tuple(work.entries)
+    return found
 
 
 def _fail(work: Work, failure: Failure) -> Effect:
     # What broke while a batch ran comes first, whatever breaks while that batch settles.
     reason, cause = (work.reason, work.cause) if work.reason is not None else (failure.reason, failure.cause)
     return fail(work, reason, cause, leaving=work.phase is Phase.LEAVING)
+
+
+def _opened(work: Work, event: Opened) -> Effect | Onward:
+    opened(work, event)
+    return _enter(work, None)
 
 
 def _enter(work: Work, event: None) -> Effect | Onward:
@@ -183,8 +229,13 @@ def _entered(work: Work, event: Entered) -> Effect | Onward:
     work.entries.extend(event.entries)
     if not work.pending:
         return begin(work)
+    run, held = work.run, work.held
+    if run.stopped is not None or run.failed is not None:
+        interrupt(work)
     check_failed(work)
-    if work.run.stopped is not None:
+    if run.stopped is not None:
+        if held:
+            return confirmed(work, None)  # the rest of the batch has run
         close(work)
         return finish(work, "stopped")
     return decided(work, work.resumed)
@@ -242,6 +293,8 @@ def _left(work: Work, event: Left) -> Effect:
     before = work.run
     work.entries.extend(event.entries)
     work.run = event.run
+    if event.broken is not None:
+        work.write_broken(event.broken)
     if event.broken is not None and work.reason is None:
         return fail(work, event.broken.reason, event.broken.cause, leaving=True)
     if before.status == "failed":
@@ -255,13 +308,23 @@ def _left(work: Work, event: Left) -> Effect:
 def _relatch(work: Work, before: RunState) -> Effect:
     """Honor a stop or fail that a wrap_run set on its way out."""
     effect = settle_latches(work, before.stopped)
-    return effect if isinstance(effect, Finish) else end(work)
+    return end(work) if isinstance(effect, Leave) else effect
+
+
+def _saved(work: Work, event: Saved) -> Effect:
+    work.entries.extend(event.entries)
+    work.run = event.run
+    return saved(work, event.messages, event.broken)
 
 
 def _interrupted(work: Work, event: Interrupted) -> Effect | Onward:
     """Close the history of a run that was cut short: what ran is on record, what may have run is unknown."""
-    if event.results:
-        take_results(work, event.results)
+    if work.phase is Phase.OPENING:
+        write_started(work)
+    _write_cut(work, event)
+    if work.phase is Phase.SAVING:
+        return save(work, event.broken)
+    broken = take_results(work, event.results) if event.results else None
     if event.sent is not None:
         take_sent(work, event.sent)
     _withhold_unseen(work)
@@ -270,12 +333,45 @@ def _interrupted(work: Work, event: Interrupted) -> Effect | Onward:
         if work.phase is Phase.EXECUTING and isinstance(event.broken.reason, LimitExceeded):
             return confirmed(work, event.broken)  # a reached limit lets the batch settle
         return fail(work, event.broken.reason, event.broken.cause, leaving=work.phase is Phase.LEAVING)
+    if event.stop is not None:
+        return _halted(work, event.stop, broken)
+    return cancel(work)
+
+
+def _write_cut(work: Work, event: Interrupted) -> None:
+    """Write down where the run was cut short, and by what; by neither a reason nor a stop, it was cancelled."""
+    facts: dict[str, object] = {"cut": work.phase.value}
+    if event.broken is not None:
+        facts["reason"] = event.broken.reason
+    elif event.stop is not None:
+        facts["stop"] = event.stop.message
+    work.write("note", actor="runtime" if event.stop is None else "caller", facts=facts)
+
+
+def _halted(work: Work, stop: Stop, broken: Broken | None) -> Effect | Onward:
+    """End a run by a stop of its caller, as by one of a hook: the batch settles, after_run is called.
+
+    What broke in the batch that was cut short ends it as a failure.
+    """
+    run = work.run
+    if run.stopped is None:
+        work.run = replace(run, stopped=stop)
+    else:
+        work.run = replace(run, notes=(*run.notes, f"stop: {stop.message}"))
+    if work.phase is Phase.EXECUTING:
+        return confirmed(work, broken)
+    if work.phase in {Phase.ADMITTING, Phase.APPROVING}:
+        work.pending = ()
+        return execute(work)  # all its calls have an outcome: none of them runs
     close(work)
-    work.run = replace(work.run, output=None)
-    return leave(work, "cancelled")
+    if work.phase in {Phase.FINISHING, Phase.LEAVING}:
+        work.run = replace(work.run, output=stop_output(work, work.run.stopped))
+        return leave(work, "stopped")
+    return finish(work, "stopped")
 
 
 HANDLERS: Mapping[type, Handler] = {
+    Opened: _opened,
     Entered: _entered,
     Gathered: _gathered,
     Responded: responded,
@@ -283,6 +379,7 @@ HANDLERS: Mapping[type, Handler] = {
     Undecided: _undecided,
     Executed: executed,
     Left: _left,
+    Saved: _saved,
     Resumed: _resumed,
     Interrupted: _interrupted,
 }

@@ -1,10 +1,12 @@
 """One model request through its wrappers."""
 
-from typing import cast
+import functools
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, cast
 
 from anyio import get_cancelled_exc_class
 
-from ..capabilities.compose import Link
+from ..capabilities.compose import Chain, Link
 from ..capabilities.messages import AssistantMessage
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
@@ -16,26 +18,44 @@ from .errors import (
     InvalidView,
     ModelFailed,
     RunError,
+    message_of,
     run_error,
 )
-from .models import Model, ModelError, ModelRequest
+from .models import Model, ModelError, ModelRequest, StreamingModel
 from .onion import Next, Ring, latched
 from .phases import Broken, RequestModel, Responded, Sent
 from .port import is_stray
-from .session import Account, Session
+from .session import Account, Session, Ticket
 from .stepping import request_of
 from .work import Failure
 
+if TYPE_CHECKING:
+    from .following import Follower
+
 HOOK = "wrap_model_request"
+PUBLISHED = (
+    "the response was streamed to the caller in part and is not asked for again; a capability with "
+    "hold_stream=True in the list holds streams back until they are whole"
+)
+# A call of the class costs 1,000 instructions more.
+_responded = Responded.__new__
 _INWARD = ("request_messages", "model", "settings", "instructions")
 
 
-async def request_model(session: Session, effect: RequestModel) -> Responded:
-    """Send the request through its wrappers; never raises but for cancellation."""
+def request_model(session: Session, effect: RequestModel) -> Awaitable[Responded]:
+    """Send the request through its wrappers; never raises but for cancellation.
+
+    A plain function that hands on what there is to await: a coroutine more would be paid at each request.
+    """
     chain = session.setup.plan.chains[HOOK]
+    if session.so_far is not tuple:
+        session.forget_batch()
     account = Account(session, effect.run, effect.requests_left)
-    if not chain.links:
-        return await _unwrapped(session, effect, account)
+    return _wrapped(session, effect, account, chain) if chain.links else _unwrapped(session, effect, account)
+
+
+async def _wrapped(session: Session, effect: RequestModel, account: Account, chain: Chain) -> Responded:
+    """Send the request through the wrappers of a chain."""
     ring = ModelRing(session, effect, account)
     session.sent = ring.sent
     response: AssistantMessage | None = None
@@ -60,9 +80,10 @@ async def request_model(session: Session, effect: RequestModel) -> Responded:
         run,
         response,
         account.charged,
-        tuple(account.responses),
+        account.responses,
         tuple(ring.entries),
         broken,
+        account.bills,
     )
 
 
@@ -71,21 +92,17 @@ async def _unwrapped(session: Session, effect: RequestModel, account: Account) -
     response: AssistantMessage | None = None
     broken: Broken | None = None
     session.sent = account.sent
+    run = effect.run
     try:
-        response = await send(session, effect.run, effect.request, account, effect.timeout)
+        response = await send(session, run, effect.request, account, effect.timeout)
     except ModelError as error:
-        broken = Broken(model_failed(error, effect.run), error)
+        broken = Broken(model_failed(error, run), error)
     except RunError as error:
         broken = Broken(error.reason, error.__cause__)
     session.sent = None
-    return Responded(
-        session.port.now(),
-        effect.run,
-        response,
-        account.charged,
-        tuple(account.responses),
-        broken=account.broken or broken,
-    )
+    now, responses, bills = session.port.now(), account.responses, account.bills
+    broken = account.broken or broken
+    return _responded(Responded, now, run, response, account.charged, responses, (), broken, bills)
 
 
 def model_failed(error: ModelError, run: RunState) -> ModelFailed:
@@ -205,6 +222,12 @@ class ModelRing(Ring):
         return replace(run, response=response)
 
 
+def _publish(follower: "Follower", ticket: Ticket, text: str) -> None:
+    if follower.published_by_another(ticket):  # of two at once, it was the first to say something
+        raise ModelError("bad_request", PUBLISHED, retryable=False)
+    follower.delta(text, ticket)
+
+
 async def send(
     session: Session, run: RunState, request: ModelRequest, account: Account, timeout: float | None
 ) -> AssistantMessage:
@@ -212,24 +235,36 @@ async def send(
 
     Raises ModelError; RunError for what is no message, and for a reached limit, by which the run ends.
     """
-    model, ticket = run.model, account.open()  # a model that never charges sent one request
-    assert model is not None, "a request is prepared with a model"
+    assert run.model is not None, "a request is prepared with a model"
+    model = cast(Model, run.model)
+    ticket = account.open(model)  # a model that never charges sent one request
+    follower = session.follower
     try:
-        response = await session.port.request(cast(Model, model), request, ticket, timeout)
-    except (ModelError, RunError):
+        if follower is None:
+            response = await session.port.request(model, request, ticket, timeout)
+        elif follower.published:
+            raise ModelError("bad_request", PUBLISHED, retryable=False)
+        elif follower.live and isinstance(model, StreamingModel):
+            publish = functools.partial(_publish, follower, ticket)
+            response = await session.port.stream(model, request, ticket, timeout, publish)
+        else:
+            response = await session.port.request(model, request, ticket, timeout)
+    except (ModelError, RunError) as error:
         account.release(ticket)
+        if isinstance(error, ModelError) and follower is not None:
+            error.partial = error.partial or follower.said
         raise
     except get_cancelled_exc_class() as error:
         if not is_stray(error):
             raise
-        raise ModelError("connection", "something it waited for was cancelled", retryable=False) from error
+        said = "" if follower is None else follower.said
+        problem = "something it waited for was cancelled"
+        raise ModelError("connection", problem, retryable=False, partial=said) from error
     except Exception as error:
         account.release(ticket)
-        raise ModelError(
-            "invalid_response",
-            f"model {model.name!r} raised {type(error).__name__}: {error}",
-            retryable=False,
-        ) from error
+        said = "" if follower is None else follower.said
+        problem = f"model {model.name!r} raised {type(error).__name__}: {message_of(error)}"
+        raise ModelError("invalid_response", problem, retryable=False, partial=said) from error
     if type(response) is not AssistantMessage:
         reason = InvalidResponse(
             message=f"the model returned {type(response).__name__}, not an AssistantMessage",
@@ -237,5 +272,7 @@ async def send(
         )
         account.broken = account.broken or Broken(reason)
         raise run_error(reason)
-    account.responses.append(response)
+    account.book(ticket, response)
+    if follower is not None and follower.published_by_another(ticket):
+        raise ModelError("bad_request", PUBLISHED, retryable=False, partial=follower.said)
     return response

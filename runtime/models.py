@@ -8,12 +8,15 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..capabilities.frozen import EMPTY, FrozenDict, Json
 from ..capabilities.messages import AssistantMessage, Message
+from ..capabilities.shapes import none_or
 from ..capabilities.state import OutputSpec
 from ..capabilities.tools import Tool
+from .errors import by_parts
+from .prices import Price
 
 if TYPE_CHECKING:
     from .events import Delta
@@ -25,7 +28,7 @@ ModelErrorKind: TypeAlias = Literal[
 
 @frozen(kw_only=True)
 class ModelProfile:
-    """What a model can do."""
+    """What a model can do, and its price; None = not given, so that a limit on cost asks the price list."""
 
     tools: bool = True
     json_schema: bool = False
@@ -33,10 +36,13 @@ class ModelProfile:
     audio: bool = False
     files: bool = False
     reports_usage: bool = True
+    price: Price | None = field(default=None, validator=none_or(Price))
 
 
 class ModelError(Exception):
     """A model request failed. `retryable`: the same request may succeed later; `retry_after` in seconds."""
+
+    __reduce__ = by_parts
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """What all wrappers have in common: `call_next`, and the check of a record at both edges."""
 
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, ParamSpec, TypeAlias, TypeVar
 
 from anyio import get_cancelled_exc_class
 from attrs import evolve
@@ -22,17 +22,19 @@ from .settling import merge_latches
 from .transitions import Transition, check
 
 R = TypeVar("R", bound=RunState | CallState)
+P = ParamSpec("P")
+V = TypeVar("V")
 # What is out of place in a record that passed the check: field, and what would have been legal; or None.
 Rule: TypeAlias = Callable[[R], "tuple[str, str] | None"]
 
 
-class Next(Generic[R]):
+class Next(Generic[P, V]):
     """What a wrapper calls to go on inward, for as long as it has not returned."""
 
     __slots__ = ("_inward", "_open", "_running", "_session", "attempt", "idempotency_key")
 
     def __init__(
-        self, session: Session, inward: Callable[[R], Awaitable[R]], key: str, attempt: int = 1
+        self, session: Session, inward: Callable[P, Awaitable[V]], key: str, attempt: int = 1
     ) -> None:
         """Carry what a wrapper may need of the outside."""
         self._session = session
@@ -47,13 +49,13 @@ class Next(Generic[R]):
         """The caller's dependencies, by reference."""
         return self._session.deps
 
-    async def __call__(self, record: R, /) -> R:
+    async def __call__(self, *args: P.args, **keywords: P.kwargs) -> V:
         """Go on inward. Raises RuntimeError after the wrapper returned: nobody would check or record it."""
         if not self._open:
             raise RuntimeError("call_next was called after the wrapper that it was given to had returned")
         self._running += 1
         try:
-            return await self._inward(record)
+            return await self._inward(*args, **keywords)
         finally:
             self._running -= 1
 
@@ -104,10 +106,10 @@ class Ring(Scribe):
             self.broken = Broken(reason, cause)
         return run_error(reason, cause=cause)
 
-    async def enter(self, link: Link, call_next: Next[R], record: R) -> object:
+    async def enter(self, link: Link, call_next: Next[P, V], record: R, *more: object) -> object:
         """Call a wrapper and return what it returned. Raises when what it began inward is not done by then."""
         try:
-            after: object = await link.call(call_next, record)
+            after: object = await link.call(call_next, record, *more)
         except get_cancelled_exc_class() as error:
             if is_stray(error):
                 raise RuntimeError("something it waited for was cancelled") from error

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 BASE_URL_VARIABLE = "OPENAI_BASE_URL"
+_OPENAI_URL = "https://api.openai.com/v1"  # the client's own default
 # What the client reads by itself: a change of any makes another client.
 _VARIABLES = (KEY_VARIABLE, BASE_URL_VARIABLE, "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
 
@@ -32,6 +33,11 @@ def check_key(base_url: str | None) -> None:
             f"there is no key for OpenAI: set the environment variable {KEY_VARIABLE}, "
             f"give client=AsyncOpenAI(...), or name another server by base_url= or {BASE_URL_VARIABLE}"
         )
+
+
+def url_of(base_url: str | None) -> str:
+    """Return where a client without a base URL of its own sends its requests."""
+    return base_url or os.environ.get(BASE_URL_VARIABLE) or _OPENAI_URL
 
 
 async def _open(

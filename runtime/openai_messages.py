@@ -3,6 +3,9 @@
 Pure, and imports no openai. Two things of a provider have no field of their own in our records and go back to
 it unchanged: an unknown field of its assistant message stands in `provider_items`, as
 {"field": name, "value": ...}; one of a tool call stands in that call's metadata, under "openai".
+
+A result holds text only on this wire. Its other parts are handed over in a user message of their own, which
+stands after all results of the batch, so that the history stays balanced; a text in their place says so.
 """
 
 import json
@@ -13,6 +16,7 @@ from ..capabilities.messages import (
     AssistantMessage,
     Content,
     Message,
+    Part,
     SystemMessage,
     TextPart,
     ToolCall,
@@ -29,8 +33,9 @@ from .openai_parts import (
     only,
     read_content,
     text_at,
+    text_only,
     write_content,
-    write_text,
+    written,
 )
 
 # Kind of a call -> the field of its body that holds the arguments as text.
@@ -38,7 +43,7 @@ _ARGUMENTS = {"function": "arguments", "custom": "input"}
 _EXTRA = "openai"
 _OURS = {"role", "content", "tool_calls"}
 # Citations of hosted search: there to be shown, and no provider takes them back.
-_SHOWN = "annotations"
+SHOWN = "annotations"
 
 
 # --- to the wire
@@ -46,7 +51,9 @@ _SHOWN = "annotations"
 
 def _write_call(call: ToolCall) -> dict[str, object]:
     if call.kind not in _ARGUMENTS:
-        raise Unsendable(f"chat completions know function and custom calls, not {call.kind!r} ({call.name})")
+        raise Unsendable(
+            f"tool_calls: the API knows function and custom calls, not {call.kind!r} ({call.name})"
+        )
     extra = call.metadata.get(_EXTRA)
     return {
         **(extra if isinstance(extra, dict) else {}),
@@ -57,10 +64,10 @@ def _write_call(call: ToolCall) -> dict[str, object]:
 
 
 def _write_assistant(message: AssistantMessage) -> dict[str, object]:
-    content = write_text(message.content, "an assistant message")
-    written: dict[str, object] = {"role": "assistant", "content": content}
+    text_only(message.content, "an assistant message")
+    said: dict[str, object] = {"role": "assistant", "content": write_content(message.content)}
     if message.tool_calls:
-        written["tool_calls"] = [_write_call(call) for call in message.tool_calls]
+        said["tool_calls"] = [_write_call(call) for call in message.tool_calls]
     # Items of another form belong to another API, which alone can read them.
     extra = {
         str(item["field"]): item["value"]
@@ -68,21 +75,51 @@ def _write_assistant(message: AssistantMessage) -> dict[str, object]:
         if isinstance(item, dict) and item.keys() == {"field", "value"}
     }
     if clash := _OURS & extra.keys():
-        raise Unsendable(f"provider_items may not overwrite {', '.join(sorted(clash))} of a message")
+        raise Unsendable(f"provider_items: they may not overwrite {', '.join(sorted(clash))} of a message")
     if message.finish_reason == "refusal" and "refusal" not in extra and message.content:
-        written.update(content=None, refusal=content_text(message.content))
-    return {**written, **extra}
+        said.update(content=None, refusal=content_text(message.content))
+    return {**said, **extra}
+
+
+def _write_result_part(part: Part) -> dict[str, object]:
+    """Return a part of a result, or the text that stands in its place."""
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    return {"type": "text", "text": f"({part.media_type}, in the user message after the results)"}
+
+
+def write_handed(message: ToolMessage) -> dict[str, object] | None:
+    """Return the user message that hands over what is no text in a result, None where all is text.
+
+    It must stand after the last result of the batch. Raises `Unsendable` for a part that no user message can
+    carry either.
+    """
+    if isinstance(message.content, str) or all(isinstance(part, TextPart) for part in message.content):
+        return None
+    content = written(message.content)
+    others = [w for w, part in zip(content, message.content, strict=True) if not isinstance(part, TextPart)]
+    intro = f"These belong to the result of {message.tool} (call {message.call_id}):"
+    return {"role": "user", "content": [{"type": "text", "text": intro}, *others]}
 
 
 def write_message(message: Message) -> dict[str, object]:
-    """Return a message as the wire has it; `Unsendable` names what the wire has no form for."""
+    """Return a message as the wire has it; `Unsendable` names what the wire has no form for.
+
+    Of a result, what is no text is left to `write_handed`.
+    """
     match message:
         case SystemMessage():
             return {"role": "system", "content": message.content}
         case UserMessage():
             return {"role": "user", "content": write_content(message.content)}
         case ToolMessage():
-            content = write_text(message.content, f"the result of a tool ({message.tool})")
+            content = message.content
+            if not isinstance(content, str):
+                return {
+                    "role": "tool",
+                    "tool_call_id": message.call_id,
+                    "content": [_write_result_part(part) for part in content],
+                }
             return {"role": "tool", "tool_call_id": message.call_id, "content": content}
         case AssistantMessage():
             return _write_assistant(message)
@@ -92,9 +129,22 @@ def messages_to_openai(messages: Iterable[Message]) -> list[dict[str, object]]:
     """Return a history as chat completions take it.
 
     What they have no field for is left behind: times, usage, model, metadata, the status of a result, finish
-    reasons but refusals. Raises ValueError for what they cannot carry, such as an image in a result.
+    reasons but refusals. An image, sound or file in a result follows the results in a user message. Raises
+    ValueError, with the place, for what they cannot carry, such as a sound by URL.
     """
-    return [write_message(message) for message in as_messages(messages, "messages")]
+    found: list[dict[str, object]] = []
+    handed: list[dict[str, object]] = []
+    for i, message in enumerate(as_messages(messages, "messages")):
+        if not isinstance(message, ToolMessage):
+            found += handed
+            handed = []
+        try:
+            found.append(write_message(message))
+            if isinstance(message, ToolMessage) and (parts := write_handed(message)):
+                handed.append(parts)
+        except Unsendable as error:
+            raise Unsendable(f"messages[{i}].{error}") from None
+    return found + handed
 
 
 # --- from the wire
@@ -141,7 +191,7 @@ def read_assistant(value: object, path: str) -> AssistantMessage:
     items = [
         {"field": name, "value": member}
         for name, member in message.items()
-        if name not in {*_OURS, "refusal", _SHOWN} and not is_empty(member)
+        if name not in {*_OURS, "refusal", SHOWN} and not is_empty(member)
     ]
     if refusal:
         if not isinstance(refusal, str):
@@ -155,7 +205,7 @@ def read_assistant(value: object, path: str) -> AssistantMessage:
         tool_calls=tuple(_read_call(call, f"{path}.tool_calls[{i}]") for i, call in enumerate(calls)),
         finish_reason="refusal" if refusal else "tool_calls" if calls else "stop",
         provider_items=tuple(items),
-        metadata={_SHOWN: freeze(message[_SHOWN])} if message.get(_SHOWN) else {},
+        metadata={SHOWN: freeze(message[SHOWN])} if message.get(SHOWN) else {},
     )
 
 

@@ -1,42 +1,32 @@
-"""OpenAIModel: chat completions by the openai client, for OpenAI and any compatible server.
+"""OpenAIModel: chat completions or responses by the openai client, for OpenAI and any compatible server.
 
-Only sends bytes and maps failures; what the bytes say is the business of `openai_wire` and `openai_response`.
+What the bytes say is the business of `openai_apis` and what it names, how they are sent that
+of `openai_post` and `openai_stream`, what a failure means that of `openai_failures`.
 Knows nothing of runs: each attempt is the meter's and whoever calls decides on another one.
 """
 
 import inspect
-import math
-import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from anyio import move_on_after
 from attrs import field, frozen
 
 from ..capabilities.frozen import EMPTY, FrozenDict, Json, freeze_mapping
 from ..capabilities.messages import AssistantMessage
-from .models import Meter, ModelError, ModelErrorKind, ModelProfile, ModelRequest, refuse_if_forbidden
-from .openai_client import check_key, client_of_loop
+from .models import Meter, ModelError, ModelPart, ModelProfile, ModelRequest, refuse_if_forbidden
+from .openai_apis import APIS, Api
+from .openai_client import check_key, client_of_loop, url_of
 from .openai_parts import Unsendable
-from .openai_response import decode_response
-from .openai_wire import check_settings, encode_request
+from .openai_post import Post, whole_response
+from .openai_stream import streamed
+from .openai_wire import Encoded
 
 if TYPE_CHECKING:
-    from openai import APIStatusError, AsyncOpenAI
+    from openai import AsyncOpenAI
 
 # What OpenAI's models can do. A compatible server that cannot gets a profile that says so.
 OPENAI_PROFILE = ModelProfile(tools=True, json_schema=True, images=True, audio=True, files=True)
-
-# Status -> what it means and whether the same request may succeed later; 5xx and other 4xx are below.
-_STATUSES: dict[int, tuple[ModelErrorKind, bool]] = {
-    401: ("auth", False),
-    403: ("auth", False),
-    408: ("timeout", True),
-    409: ("server", True),  # the client's own rule: a lock that was not to be had in time
-    429: ("rate_limit", True),
-}
-_SERVER = 500
-_SHOWN_CHARACTERS = 500
 
 
 def _unretried(client: "AsyncOpenAI | None") -> "AsyncOpenAI | None":
@@ -53,7 +43,12 @@ def _settings(value: object) -> FrozenDict[Json]:
 
 @frozen(eq=False)
 class OpenAIModel:
-    """A model behind the chat completions API.
+    """A model behind the chat completions API, or the responses API: `api` "chat" or "responses".
+
+    The records of both are equal for the same words and calls. The responses API gets the whole history in each
+    request, and nothing is stored with the provider; its reasoning comes and goes encrypted, which models that are
+    known to reason are asked for (`settings={"include": [...]}` replaces that). An image, sound or file in a tool's
+    result stands there on the responses API; on chat, where a result is text, it follows in a user message.
 
     `client`: an AsyncOpenAI of yours, never closed here and used without its retries; one made for Azure
     needs its `azure_deployment`. Without it, a client is made at the first request from OPENAI_API_KEY and
@@ -62,7 +57,7 @@ class OpenAIModel:
     a run win, and None unsets one; `tool_choice` and `parallel_tool_calls` are left out of a request without
     tools. `profile`: what the model can do, by default what OpenAI's can.
 
-    Raises ValueError for a missing key, another `api` than "chat", a bad URL, timeout or setting.
+    Raises ValueError for a missing key, another `api`, a bad URL, timeout or setting.
     """
 
     name: str = field()
@@ -77,11 +72,11 @@ class OpenAIModel:
         """Check it all, without importing openai."""
         if type(self.name) is not str or not self.name:
             raise ValueError(f"a model's name is a string that is not empty, not {self.name!r}")
-        if self.api != "chat":
-            raise ValueError(f"api must be 'chat', the only one there is now, not {self.api!r}")
+        if self.api not in APIS:
+            raise ValueError(f"api must be {' or '.join(map(repr, APIS))}, not {self.api!r}")
         if self.timeout is not None and (type(self.timeout) not in (int, float) or not self.timeout > 0):
             raise ValueError(f"timeout must be a positive number of seconds or None, not {self.timeout!r}")
-        check_settings(self.settings)
+        self._api.check(self.settings)
         if self.base_url is not None and not self.base_url.lower().startswith(("http://", "https://")):
             raise ValueError(f"base_url must begin with http:// or https://, not be {self.base_url!r}")
         if self.client is None:
@@ -89,20 +84,50 @@ class OpenAIModel:
         elif self.base_url is not None:
             raise ValueError("base_url is the client's own when client= is given")
 
+    @property
+    def api_url(self) -> str:
+        """Where requests go, by which a price list knows whose model this is."""
+        return url_of(self.base_url) if self.client is None else str(self.client.base_url)
+
     async def request(self, request: ModelRequest, meter: Meter) -> AssistantMessage:
         """Send one request, charged just before it leaves; never tries again by itself.
 
         Raises ModelError for each way it can fail; "bad_request" without a charge for what the API or this
-        model cannot carry, such as an image in a tool's result.
+        model cannot carry, such as a sound by URL, and for a setting that the API spells otherwise.
         """
+        encoded = self._encoded(request)
+        post = await self._post(encoded.body)
+        meter.charge()
+        return self._api.decode(await whole_response(post), encoded.output)
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest, meter: Meter) -> AsyncIterator[AsyncIterator[ModelPart]]:
+        """Send one request, charged just before it leaves, and give its answer as it comes.
+
+        The message is equal to that of `request` for the same answer, and the texts of the deltas make up its
+        text. The text of a structured output is its JSON, in pieces; in one piece, at the end, where it is asked
+        for by an output tool or boxed (as a number is). `timeout` bounds the waits for the server. Raises
+        ModelError as `request` does, and "connection" for a stream that ends before the answer does.
+        """
+        encoded = self._encoded(request)
+        post = await self._post(encoded.body[:-1] + b"," + self._api.streaming + b"}")
+        meter.charge()
+        async with streamed(post, self._api.assembler(encoded.output), request.step) as parts:
+            yield parts
+
+    def _encoded(self, request: ModelRequest) -> Encoded:
         refuse_if_forbidden(self.name)
         try:
-            encoded = encode_request(request, self.name, self.profile, self.settings)
+            return self._api.encode(request, self.name, self.profile, self.settings)
         except Unsendable as error:
             raise ModelError("bad_request", str(error), retryable=False) from error
-        client = await self._connect()
-        meter.charge()
-        return decode_response(await self._send(client, encoded.body), encoded.output)
+
+    async def _post(self, body: bytes) -> Post:
+        return Post(await self._connect(), self._api.path, body, self.timeout)
+
+    @property
+    def _api(self) -> Api:
+        return APIS[self.api]
 
     async def _connect(self) -> "AsyncOpenAI":
         if self.client is not None:
@@ -112,66 +137,3 @@ class OpenAIModel:
         except ValueError as error:
             raise ModelError("auth", str(error), retryable=False) from error
         return await client_of_loop(self.base_url)
-
-    async def _send(self, client: "AsyncOpenAI", body: bytes) -> bytes:
-        """Post the body as it is: the client's typed `create` would walk the history, at 100 us a message."""
-        from openai import APIConnectionError, APIStatusError, APITimeoutError, OpenAIError
-
-        # The client's timeout bounds the wait for the next byte only; the scope a server that trickles.
-        with move_on_after(self.timeout):
-            try:
-                return await client.post(
-                    "/chat/completions", content=body, cast_to=bytes, options={"timeout": self.timeout}
-                )
-            except APITimeoutError:
-                pass
-            except APIConnectionError as error:
-                raise ModelError(
-                    "connection", f"{error.message} {error.__cause__}", retryable=True
-                ) from error
-            except APIStatusError as error:
-                raise status_error(error) from error
-            except OpenAIError as error:  # what is left: a credential that could not be had
-                raise ModelError("auth", str(error)[:_SHOWN_CHARACTERS], retryable=False) from error
-        raise ModelError("timeout", f"no response within {self.timeout} s", retryable=True)
-
-
-def status_error(error: "APIStatusError") -> ModelError:
-    """Return what a response with an error status means."""
-    status = error.status_code
-    kind, retryable = _STATUSES.get(status, ("server", True) if status >= _SERVER else ("bad_request", False))
-    return ModelError(
-        kind,
-        error.message[:_SHOWN_CHARACTERS],
-        retryable=retryable,
-        status=status,
-        retry_after=retry_after(error.response.headers, time.time()) if retryable else None,
-    )
-
-
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds to wait that a response asks for, in any of three forms; None when it asks for none.
-
-    `now` in UTC seconds, for the form that is a date. A time that has passed is 0.
-    """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    said = headers.get("retry-after")
-    seconds = _number(said)
-    if seconds is not None or said is None:
-        return seconds
-    from email.utils import parsedate_to_datetime  # 8 ms that only the rarest of the three forms needs
-
-    try:
-        return max(0.0, parsedate_to_datetime(said).timestamp() - now)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return max(0.0, number) if math.isfinite(number) else None

@@ -1,4 +1,4 @@
-"""Structured output on the chat completions wire: a response format, or an output tool.
+"""Structured output on the wires of both APIs: a response format, or an output tool.
 
 The output tool exists between this adapter and the provider only: a call of it comes back as a message whose
 content is the JSON text. Pure, imports no openai, and does not decide whether a text satisfies the schema.
@@ -10,14 +10,19 @@ from collections.abc import Collection
 
 from attrs import evolve, frozen
 
-from ..capabilities.frozen import EMPTY, FrozenDict, Json, freeze_mapping
+from ..capabilities.frozen import FrozenDict, Json, freeze_mapping
 from ..capabilities.messages import AssistantMessage
 from ..capabilities.state import OutputSpec
+from . import strict_json
+from .decoding import MAX_DEPTH
 from .models import ModelProfile
 from .openai_parts import Unsendable
+from .openai_strict import is_strict, with_types
 
 OUTPUT_TOOL = "final_output"
 _VALUE = "value"
+# In the metadata: what was said beside an output, and is none of it.
+BESIDE_OUTPUT = "beside_output"
 
 
 @frozen
@@ -31,15 +36,26 @@ class OutputForm:
 
     @property
     def response_format(self) -> dict[str, object]:
-        """The request field for a model that has JSON Schema output."""
-        return {"type": "json_schema", "json_schema": {"name": self.name, "schema": self.schema}}
+        """The field of a chat request for a model that has JSON Schema output."""
+        return {"type": "json_schema", "json_schema": self._named}
 
     @property
-    def tool(self) -> dict[str, object]:
-        """The output tool, for a model that has not."""
+    def text_format(self) -> dict[str, object]:
+        """The same as the responses API has it, below `text`."""
+        return {"type": "json_schema", **self._named}
+
+    @property
+    def _named(self) -> dict[str, object]:
+        typed = with_types(self.schema)
+        if is_strict(typed):
+            return {"name": self.name, "schema": typed, "strict": True}
+        return {"name": self.name, "schema": self.schema}
+
+    @property
+    def function(self) -> dict[str, object]:
+        """The function of the output tool, for a model that has not."""
         description = f"Give the final answer, as {self.name}. Call it once, when nothing else is to be done."
-        function = {"name": OUTPUT_TOOL, "description": description, "parameters": self.schema}
-        return {"type": "function", "function": function}
+        return {"name": OUTPUT_TOOL, "description": description, "parameters": self.schema}
 
 
 def _object_schema(schema: FrozenDict[Json]) -> tuple[FrozenDict[Json], bool]:
@@ -83,26 +99,25 @@ def output_form(spec: OutputSpec | None, profile: ModelProfile, tools: Collectio
 
 
 def _unboxed(text: str) -> str:
-    """Return the text of the value in the box; the text as it is when it is no such box."""
-    try:
-        box = json.loads(text)
-        if isinstance(box, dict) and box.keys() == {_VALUE}:
-            return json.dumps(box[_VALUE], ensure_ascii=False)
-    except (ValueError, RecursionError):
-        pass  # cut or wrong: the output check says so, and the model is asked again
-    return text
+    """Return the text of the value in the box; the text as it is when it is no such box, or no strict JSON."""
+    box, found = strict_json.read(text, MAX_DEPTH, utf8=True)
+    if not found and isinstance(box, dict) and box.keys() == {_VALUE}:
+        return json.dumps(box[_VALUE], ensure_ascii=False)
+    return text  # cut or wrong: the output check says so, and the model is asked again
 
 
 def read_output(message: AssistantMessage, form: OutputForm | None) -> AssistantMessage:
     """Return a response in which the output is the content, whatever form it was asked for in.
 
     A call of the output tool beside calls of real tools came too early: those run, the output is left out and
-    the metadata say so. Of several output calls the first counts.
+    the metadata say so (`early_output`). Of several output calls the first counts (`output_calls`: how many), and
+    what was said beside it is no part of the output (`beside_output`). A refusal is left as it is.
     """
     if form is None:
         return message
     if not form.as_tool:
-        boxed = form.boxed and isinstance(message.content, str) and not message.tool_calls
+        said = isinstance(message.content, str) and not message.tool_calls
+        boxed = form.boxed and said and message.finish_reason != "refusal"
         return evolve(message, content=_unboxed(message.text)) if boxed else message
     outputs = [call for call in message.tool_calls if call.name == OUTPUT_TOOL]
     if not outputs:
@@ -113,7 +128,9 @@ def read_output(message: AssistantMessage, form: OutputForm | None) -> Assistant
         return evolve(message, tool_calls=others, metadata=early)
     text = _unboxed(outputs[0].arguments) if form.boxed else outputs[0].arguments
     finished = "stop" if message.finish_reason == "tool_calls" else message.finish_reason
-    dropped = {**message.metadata, "output_calls": len(outputs)} if len(outputs) > 1 else EMPTY
-    return evolve(
-        message, content=text, tool_calls=(), finish_reason=finished, metadata=dropped or message.metadata
-    )
+    metadata: dict[str, Json] = {**message.metadata}
+    if len(outputs) > 1:
+        metadata["output_calls"] = len(outputs)
+    if message.text:
+        metadata[BESIDE_OUTPUT] = message.text
+    return evolve(message, content=text, tool_calls=(), finish_reason=finished, metadata=metadata)

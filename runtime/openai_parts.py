@@ -1,4 +1,4 @@
-"""Content and its parts on the chat completions wire, both ways.
+"""Content and its parts on the chat completions wire, both ways; what is refused, on either API's wire.
 
 Pure, and imports no openai. What the wire has no form for is an error that names it, never left out.
 """
@@ -6,13 +6,13 @@ Pure, and imports no openai. What the wire has no form for is an error that name
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ..capabilities.messages import AudioPart, Content, FilePart, ImagePart, Part, TextPart
 
 
 class Unsendable(ValueError):
-    """The chat API or this model cannot carry a message or a setting; found out before anything is sent."""
+    """The API or this model cannot carry a message or a setting; found out before anything is sent."""
 
 
 class Unreadable(ValueError):
@@ -38,8 +38,17 @@ _ANY_IMAGE = "image/*"
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 
 
-def _data_url(data: bytes, media_type: str) -> str:
+def data_url(data: bytes, media_type: str) -> str:
+    """Return bytes as a URL that holds them."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+
+
+def file_body(data: bytes, media_type: str) -> dict[str, object]:
+    """Return a file's data under a name, which both wires want and a part has not."""
+    import mimetypes  # 2 ms that only a file needs
+
+    name = f"file{mimetypes.guess_extension(media_type) or ''}"
+    return {"filename": name, "file_data": data_url(data, media_type)}
 
 
 def write_part(part: Part) -> dict[str, object]:
@@ -48,42 +57,54 @@ def write_part(part: Part) -> dict[str, object]:
         case TextPart():
             return {"type": "text", "text": part.text}
         case ImagePart():
-            url = part.url if part.data is None else _data_url(part.data, part.media_type)
+            url = part.url if part.data is None else data_url(part.data, part.media_type)
             return {"type": "image_url", "image_url": {"url": url}}
         case AudioPart():
             if part.data is None:
-                raise Unsendable("chat completions take a sound as data, not by URL")
+                raise Unsendable(
+                    "chat completions take a sound as data, not by URL: give AudioPart(data=...)"
+                )
             if part.media_type not in _AUDIO:
-                raise Unsendable(f"chat completions take wav and mp3, not {part.media_type!r}")
+                raise Unsendable(
+                    f"chat completions take wav and mp3, not {part.media_type!r}: "
+                    "give media_type 'audio/wav' or 'audio/mpeg'"
+                )
             sound = {"data": base64.b64encode(part.data).decode(), "format": _AUDIO[part.media_type]}
             return {"type": "input_audio", "input_audio": sound}
         case FilePart():
             if part.data is None:
-                raise Unsendable("chat completions take a file as data, not by URL")
-            import mimetypes  # 2 ms that only a file needs
+                raise Unsendable("chat completions take a file as data, not by URL: give FilePart(data=...)")
+            return {"type": "file", "file": file_body(part.data, part.media_type)}
 
-            # The wire wants a name beside the data, and a part has none.
-            name = f"file{mimetypes.guess_extension(part.media_type) or ''}"
-            file = {"filename": name, "file_data": _data_url(part.data, part.media_type)}
-            return {"type": "file", "file": file}
+
+def written(
+    parts: Iterable[Part], write: Callable[[Part], dict[str, object]] = write_part
+) -> list[dict[str, object]]:
+    """Return parts as `write` writes each; its `Unsendable` is told with the place of the part."""
+    found: list[dict[str, object]] = []
+    for i, part in enumerate(parts):
+        try:
+            found.append(write(part))
+        except Unsendable as error:
+            raise Unsendable(f"content[{i}]: {error}") from None
+    return found
 
 
 def write_content(content: Content) -> str | list[dict[str, object]]:
     """Return a user's content as the wire has it."""
-    return content if isinstance(content, str) else [write_part(part) for part in content]
+    return content if isinstance(content, str) else written(content)
 
 
-def write_text(content: Content, who: str) -> str | list[dict[str, object]]:
-    """Return a content that may hold text only; `Unsendable` names another part and `who` cannot carry it."""
+def text_only(content: Content, who: str) -> None:
+    """Raise `Unsendable` when a content that may hold text only holds another part; `who` cannot carry it."""
     if isinstance(content, str):
-        return content
-    for part in content:
+        return
+    for i, part in enumerate(content):
         if not isinstance(part, TextPart):
             raise Unsendable(
-                f"chat completions take text only in {who}, not {type(part).__name__}: "
-                "return text, or hand it over in a user message"
+                f"content[{i}]: the API takes text only in {who}, not {type(part).__name__}: "
+                "hand it over in a user message"
             )
-    return [write_part(part) for part in content]
 
 
 def _bytes(text: str, path: str) -> bytes:

@@ -1,10 +1,10 @@
-"""One chat completions response, from the bytes of its body to an AssistantMessage.
+"""One chat completions response, from the bytes of its body to an AssistantMessage; and how any body is parsed.
 
 Pure, and imports no openai. Any bytes give an AssistantMessage or a ModelError, never another exception.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from attrs import evolve
@@ -15,11 +15,14 @@ from .openai_messages import read_assistant
 from .openai_output import OutputForm, read_output
 from .openai_parts import mapping_at
 
-_SHOWN_CHARACTERS = 300
+SHOWN_CHARACTERS = 300
 
 
-def _invalid(message: str) -> ModelError:
-    """A body that is no response. Retryable: a cut or garbled one is chance, as a model's words are."""
+def invalid(message: str) -> ModelError:
+    """Return the error for a body that is no response.
+
+    Retryable: a cut or garbled one is chance, as a model's words are.
+    """
     return ModelError("invalid_response", message, retryable=True)
 
 
@@ -27,13 +30,10 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _count(value: object) -> int | None:
-    return value if type(value) is int and value >= 0 else None
-
-
-def _part(usage: Mapping[str, object], details: str, name: str) -> int | None:
-    found = usage.get(details)
-    return _count(found.get(name)) if isinstance(found, Mapping) else None
+def count_at(value: object, name: str) -> int | None:
+    """Return the count in a field of an object, None where there is none."""
+    count = value.get(name) if isinstance(value, Mapping) else None
+    return count if type(count) is int and count >= 0 else None
 
 
 def read_usage(value: object) -> Usage | None:
@@ -41,10 +41,10 @@ def read_usage(value: object) -> Usage | None:
     if not isinstance(value, Mapping):
         return None
     return Usage(
-        input_tokens=_count(value.get("prompt_tokens")),
-        output_tokens=_count(value.get("completion_tokens")),
-        cached_tokens=_part(value, "prompt_tokens_details", "cached_tokens"),
-        reasoning_tokens=_part(value, "completion_tokens_details", "reasoning_tokens"),
+        input_tokens=count_at(value, "prompt_tokens"),
+        output_tokens=count_at(value, "completion_tokens"),
+        cached_tokens=count_at(value.get("prompt_tokens_details"), "cached_tokens"),
+        reasoning_tokens=count_at(value.get("completion_tokens_details"), "reasoning_tokens"),
     )
 
 
@@ -69,13 +69,13 @@ def _read(body: object) -> AssistantMessage:
     response = mapping_at(body, "response")
     error = response.get("error")
     if error:  # some compatible servers send an error with status 200
-        raise _invalid(f"the response is an error: {json.dumps(error)[:_SHOWN_CHARACTERS]}")
+        raise invalid(f"the response is an error: {json.dumps(error)[:SHOWN_CHARACTERS]}")
     choices = response.get("choices")
     if not isinstance(choices, list):
-        fields = ", ".join(response)[:_SHOWN_CHARACTERS]
-        raise _invalid(f"the response has no list of choices; its fields are: {fields}")
+        fields = ", ".join(response)[:SHOWN_CHARACTERS]
+        raise invalid(f"the response has no list of choices; its fields are: {fields}")
     if not choices:
-        raise _invalid("the response has no choice in it")
+        raise invalid("the response has no choice in it")
     choice = mapping_at(choices[0], "choices[0]")
     message = read_assistant(choice.get("message"), "choices[0].message")
     said = choice.get("finish_reason")
@@ -93,15 +93,28 @@ def _read(body: object) -> AssistantMessage:
     )
 
 
+def parsed(body: bytes, read: Callable[[object], AssistantMessage], what: str) -> AssistantMessage:
+    """Return what `read` makes of the JSON of a body; ModelError "invalid_response" for one that is not `what`."""
+    try:
+        return read(json.loads(body, parse_constant=_no_constant))
+    except RecursionError:
+        raise invalid("the response is nested too deeply") from None
+    except (ValueError, TypeError) as error:  # no JSON, no such shape, or nothing that a record can hold
+        start = body[:80].decode(errors="replace")
+        raise invalid(f"the response is no {what}: {error}; it starts with {start!r}") from error
+
+
+def read_response(response: object, output: OutputForm | None = None) -> AssistantMessage:
+    """Return the message of a response as decoded JSON. `output`: how the request asked for it.
+
+    Raises ModelError "invalid_response", ValueError or TypeError for what is none.
+    """
+    return read_output(_read(response), output)
+
+
 def decode_response(body: bytes, output: OutputForm | None = None) -> AssistantMessage:
     """Return the message of a response; ModelError "invalid_response" for a body that is none.
 
     Arguments of tool calls are kept as the raw text, cut or not. `output`: how the request asked for it.
     """
-    try:
-        return read_output(_read(json.loads(body, parse_constant=_no_constant)), output)
-    except RecursionError:
-        raise _invalid("the response is nested too deeply") from None
-    except (ValueError, TypeError) as error:  # no JSON, no such shape, or nothing that a record can hold
-        start = body[:80].decode(errors="replace")
-        raise _invalid(f"the response is no chat completion: {error}; it starts with {start!r}") from error
+    return parsed(body, lambda value: read_response(value, output), "chat completion")

@@ -1,7 +1,7 @@
-"""One chat completions request as bytes. Each frozen message and tool is encoded once, while it lives.
+"""One chat completions request as bytes, and what the requests of both APIs are made with.
 
-Pure, and imports no openai: what a request costs here does not grow with the size of the messages already
-sent, only with their number (a look-up and a pointer each).
+Each frozen message and tool is encoded once, while it lives. Pure, and imports no openai: what a request costs here
+does not grow with the size of the messages already sent, only with their number (a look-up and a pointer each).
 """
 
 import json
@@ -11,10 +11,18 @@ from weakref import ReferenceType, ref
 
 from attrs import frozen
 
-from ..capabilities.messages import AudioPart, FilePart, ImagePart, Message, UserMessage
+from ..capabilities.messages import (
+    AudioPart,
+    FilePart,
+    ImagePart,
+    Message,
+    Part,
+    ToolMessage,
+    UserMessage,
+)
 from ..capabilities.tools import Tool
 from .models import ModelProfile, ModelRequest
-from .openai_messages import write_message
+from .openai_messages import write_handed, write_message
 from .openai_output import OutputForm, output_form
 from .openai_parts import Unsendable
 
@@ -26,7 +34,7 @@ RESERVED = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "n", "functions", "function_call"}
 )
 # Settings that the API refuses in a request without tools.
-_OF_TOOLS = ("tool_choice", "parallel_tool_calls")
+OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
 def to_bytes(value: object) -> bytes:
@@ -61,20 +69,33 @@ class Remembered(Generic[K, V]):
 
 @frozen
 class Fragment:
-    """A message as it stands in the body, and what it needs of a model: names of fields of ModelProfile."""
+    """A message as it stands in the body.
+
+    `needs`: fields of ModelProfile that it needs of a model, each with the index of the part that needs it.
+    `after`: what must follow the results of the batch, on the chat wire. `custom_calls`: calls of custom tools
+    are in it, whose results the responses API wants in another form.
+    """
 
     data: bytes
-    needs: tuple[str, ...]
+    needs: tuple[tuple[str, int], ...] = ()
+    after: bytes | None = None
+    custom_calls: bool = False
 
 
-_NEEDS = {ImagePart: "images", AudioPart: "audio", FilePart: "files"}
+_NEEDS: dict[type[Part], str] = {ImagePart: "images", AudioPart: "audio", FilePart: "files"}
+
+
+def needs_of(message: Message) -> tuple[tuple[str, int], ...]:
+    """Return what the parts of a message need of a model: see `Fragment`."""
+    if not isinstance(message, UserMessage | ToolMessage) or isinstance(message.content, str):
+        return ()
+    return tuple((_NEEDS[type(part)], i) for i, part in enumerate(message.content) if type(part) in _NEEDS)
 
 
 def _fragment(message: Message) -> Fragment:
-    needs: tuple[str, ...] = ()
-    if isinstance(message, UserMessage) and not isinstance(message.content, str):
-        needs = tuple(sorted({_NEEDS[type(part)] for part in message.content if type(part) in _NEEDS}))
-    return Fragment(to_bytes(write_message(message)), needs)
+    handed = write_handed(message) if isinstance(message, ToolMessage) else None
+    after = None if handed is None else to_bytes(handed)
+    return Fragment(to_bytes(write_message(message)), needs_of(message), after)
 
 
 encode_message: Remembered[Message, Fragment] = Remembered(_fragment)
@@ -102,6 +123,44 @@ class Encoded:
     output: OutputForm | None
 
 
+def check_needs(fragment: Fragment, model: str, profile: ModelProfile) -> None:
+    """Raise `Unsendable` when a model has not what a message needs of it."""
+    for need, part in fragment.needs:
+        if not getattr(profile, need):
+            raise Unsendable(
+                f"content[{part}]: {model} takes no {need}: send text, or give it a profile with {need}=True "
+                "if it does"
+            )
+
+
+def check_tools(request: ModelRequest, model: str, profile: ModelProfile) -> None:
+    """Raise `Unsendable` when tools are selected for a model that takes none."""
+    if request.tools and not profile.tools:
+        raise Unsendable(f"{model} takes no tools, and {len(request.tools)} are selected")
+
+
+def _encode_messages(request: ModelRequest, model: str, profile: ModelProfile) -> list[bytes]:
+    found: list[bytes] = []
+    if request.instructions:
+        found.append(to_bytes({"role": "system", "content": request.instructions}))
+    handed: list[bytes] = []
+    i = 0
+    try:
+        for i, message in enumerate(request.messages):  # noqa: B007  # it is told where an error is
+            fragment = encode_message(message)
+            if fragment.needs:
+                check_needs(fragment, model, profile)
+            if handed and type(message) is not ToolMessage:
+                found += handed
+                handed = []
+            found.append(fragment.data)
+            if fragment.after is not None:
+                handed.append(fragment.after)
+    except Unsendable as error:
+        raise Unsendable(f"messages[{i}].{error}") from None
+    return found + handed
+
+
 def encode_request(
     request: ModelRequest, model: str, profile: ModelProfile, settings: Mapping[str, object]
 ) -> Encoded:
@@ -111,31 +170,21 @@ def encode_request(
     """
     merged = {name: value for name, value in {**settings, **request.settings}.items() if value is not None}
     check_settings(merged)
-    if request.tools and not profile.tools:
-        raise Unsendable(f"{model} takes no tools, and {len(request.tools)} are selected")
+    check_tools(request, model, profile)
     output = output_form(request.output_spec, profile, [tool.name for tool in request.tools])
     tools = [encode_tool(tool) for tool in request.tools]
     if output is not None and output.as_tool:
-        tools.append(to_bytes(output.tool))
+        tools.append(to_bytes({"type": "function", "function": output.function}))
         merged.setdefault("tool_choice", "required")  # a plain text could only be refused and asked for again
     elif output is not None:
         if "response_format" in merged:
             raise Unsendable("response_format is written by the adapter when the run has an output type")
         merged["response_format"] = output.response_format
     if not tools:
-        for name in _OF_TOOLS:
+        for name in OF_TOOLS:
             merged.pop(name, None)
 
-    messages: list[bytes] = []
-    if request.instructions:
-        messages.append(to_bytes({"role": "system", "content": request.instructions}))
-    for message in request.messages:
-        fragment = encode_message(message)
-        for need in fragment.needs:
-            if not getattr(profile, need):
-                raise Unsendable(f"{model} takes no {need}, and a user message holds some")
-        messages.append(fragment.data)
-
+    messages = _encode_messages(request, model, profile)
     body = [to_bytes({"model": model, **merged})[:-1], b',"messages":[', b",".join(messages), b"]"]
     if tools:
         body += [b',"tools":[', b",".join(tools), b"]"]

@@ -10,7 +10,9 @@ from ..capabilities.verdict import Ask, Refusal, Verdict
 
 Permission: TypeAlias = Literal["allow", "ask", "deny"]
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
+# Who says so: the run's own rules, or those of a run above it.
 BY = "permissions"
+ABOVE = "permissions above"
 
 
 def _rules(value: object) -> tuple[tuple[str, Permission], ...]:
@@ -50,11 +52,11 @@ class Permissions:
                 found = permission
         return found
 
-    def verdict(self, tool: str) -> Verdict | None:
-        """Return what the rules add to the verdict on a call of a tool; None when they allow it."""
+    def verdict(self, tool: str, by: str = BY) -> Verdict | None:
+        """Return what the rules add to the verdict on a call of a tool, as said by `by`; None when they allow it."""
         permission = self.of(tool)
         if permission == "deny":
-            return Verdict(refused=Refusal(f"The tool {tool!r} is not permitted in this run.", BY))
+            return Verdict(refused=Refusal(f"The tool {tool!r} is not permitted in this run.", by))
         if permission == "ask":
-            return Verdict(approval=(Ask(f"Allow {tool}?", always="tool", by=BY),))
+            return Verdict(approval=(Ask(f"Allow {tool}?", always="tool", by=by),))
         return None

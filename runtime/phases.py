@@ -6,16 +6,24 @@ move. `capfold rules` prints it and draws it. Plain data: what a move does is th
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Link
-from ..capabilities.messages import AssistantMessage, Usage
+from ..capabilities.frozen import FrozenDict
+from ..capabilities.messages import AssistantMessage, Message
+from ..capabilities.run_parts import Stop
 from ..capabilities.state import RunState
+from .below import NOTHING, Allowance, Held, Spent
+from .billing import Bill
+from .conversation import Conversation
 from .decisions import ApprovalRequest, Decision
 from .entries import Entry
 from .errors import Reason
 from .models import ModelRequest
+
+if TYPE_CHECKING:
+    from .work import MachineState
 
 
 class Phase(Enum):
@@ -24,6 +32,7 @@ class Phase(Enum):
     # Members are singletons: hashing by identity spares a Python call at each look-up of a move.
     __hash__ = object.__hash__
 
+    OPENING = "opening"  # the conversation, the prompt source
     ENTERING = "entering"  # wrap_run goes in
     STARTING = "starting"  # facts for before_run
     PREPARING = "preparing"  # facts for before_model_request
@@ -36,11 +45,19 @@ class Phase(Enum):
     SETTLING = "settling"  # facts for after_tool_execute
     FINISHING = "finishing"  # facts for after_run
     LEAVING = "leaving"  # wrap_run comes out
+    SAVING = "saving"  # the conversation
     ENDED = "ended"
 
 
 # --- effects: what the machine wants done. Named tuples: two of these a step, and an event for each; a frozen
 # attrs class takes about three times as long to make.
+
+
+class Open(NamedTuple):
+    """Load the conversation, where there is one, and resolve the instructions, through their wrappers."""
+
+    run: RunState
+    conversation: Conversation | None
 
 
 class Enter(NamedTuple):
@@ -81,10 +98,19 @@ class AskApproval(NamedTuple):
     requests: tuple[ApprovalRequest, ...]
 
 
+class Resumption(NamedTuple):
+    """A run below that waited for decisions, what is held of its call, and the decisions, one per request."""
+
+    state: "MachineState"
+    held: Held
+    decisions: tuple[Decision, ...]
+
+
 class RunTools(NamedTuple):
     """Execute admitted calls through their wrappers. `shares`: body runs each may add to its first (None = any).
 
     `calls` are without their run, which is `run` for all of them. `max_parallel`: how many at once (None = all).
+    By call id: `allowances`, what a sub-agent may use; `resumed`, where one goes on that waited for decisions.
     """
 
     run: RunState
@@ -93,6 +119,8 @@ class RunTools(NamedTuple):
     timeout: float | None
     max_parallel: int | None
     max_result_bytes: int
+    allowances: Mapping[str, Allowance] = FrozenDict()
+    resumed: Mapping[str, Resumption] = FrozenDict()
 
 
 class Leave(NamedTuple):
@@ -106,6 +134,14 @@ class Suspend(NamedTuple):
 
     requests: tuple[ApprovalRequest, ...]
     why: str
+
+
+class Save(NamedTuple):
+    """Save this run's messages through the wrappers of that; the status of the run is final but for a failure here."""
+
+    run: RunState
+    conversation: Conversation
+    messages: tuple[Message, ...]
 
 
 class Finish(NamedTuple):
@@ -123,7 +159,13 @@ class Onward(Enum):
     JUDGE = "judge"
 
 
-Effect: TypeAlias = Enter | Gather | RequestModel | AskApproval | RunTools | Leave | Suspend | Finish
+# By names of their own, since each read of a member through its class costs 400 instructions.
+STEP, JUDGE = Onward
+
+
+Effect: TypeAlias = (
+    Open | Enter | Gather | RequestModel | AskApproval | RunTools | Leave | Save | Suspend | Finish
+)
 
 
 # --- events: what became of an effect. Each carries `now`, UTC seconds.
@@ -136,6 +178,21 @@ class Broken(NamedTuple):
     cause: BaseException | None = None
 
 
+class Opened(NamedTuple):
+    """What the run starts with: the history that was loaded, and its whole instructions.
+
+    `run` carries the latches of wrappers. With `broken`, the run ends before it began.
+    """
+
+    now: float
+    run: RunState
+    history: tuple[Message, ...] = ()
+    instructions: str = ""
+    conversation: Conversation | None = None
+    entries: tuple[Entry, ...] = ()
+    broken: Broken | None = None
+
+
 class Entered(NamedTuple):
     """All wrap_run wrappers called inward; `run` carries their latches."""
 
@@ -145,20 +202,21 @@ class Entered(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """One fact per job, in the jobs' order; `charged` model requests were sent for them."""
+    """One fact per job, in the jobs' order; `charged` model requests were sent for them, and brought `bills`."""
 
     now: float
     facts: tuple[object, ...]
     broken: Broken | None = None
     charged: int = 0
-    usages: tuple[Usage | None, ...] = ()
+    bills: tuple[Bill, ...] = ()
 
 
 class Responded(NamedTuple):
     """The request is through its wrappers: `response` is what came out, None where a wrapper stopped the run.
 
     `responses`: all that models sent, those that a wrapper retried or dropped among them; `charged` requests
-    were sent for them. `run` carries what wrappers latched and chose.
+    were sent for them. `run` carries what wrappers latched and chose. `bills`: one per response; without them,
+    each is the bill of the run's model.
     """
 
     now: float
@@ -168,6 +226,7 @@ class Responded(NamedTuple):
     responses: tuple[AssistantMessage, ...] = ()
     entries: tuple[Entry, ...] = ()
     broken: Broken | None = None
+    bills: tuple[Bill, ...] = ()
 
 
 class Decided(NamedTuple):
@@ -187,7 +246,8 @@ class Undecided(NamedTuple):
 class CallResult(NamedTuple):
     """One executed call with its outcome, without its run. `extra`: body runs beyond the first.
 
-    `run` carries what its wrappers latched.
+    `run` carries what its wrappers latched. Of a sub-agent: `below` has the ids of its runs, one for each time that
+    the body ran, `spent` what they used; `held` where it waits for decisions: then the call has no outcome yet.
     """
 
     call: CallState
@@ -195,6 +255,9 @@ class CallResult(NamedTuple):
     extra: int = 0
     entries: tuple[Entry, ...] = ()
     broken: Broken | None = None
+    below: tuple[str, ...] = ()
+    spent: Spent = NOTHING
+    held: Held | None = None
 
 
 class Executed(NamedTuple):
@@ -213,6 +276,19 @@ class Left(NamedTuple):
     broken: Broken | None = None
 
 
+class Saved(NamedTuple):
+    """Whether the store has `messages` of the run; `broken` where not all went well. `run` carries wrappers' notes.
+
+    `messages`: how many were saved.
+    """
+
+    now: float
+    run: RunState
+    messages: int
+    entries: tuple[Entry, ...] = ()
+    broken: Broken | None = None
+
+
 class Resumed(NamedTuple):
     """A suspended run goes on with decisions, one per pending request."""
 
@@ -223,18 +299,19 @@ class Resumed(NamedTuple):
 class Sent(NamedTuple):
     """What is known of requests that were cut short: how many were charged, and what had come back.
 
+    `bills` without `responses` are of gatherers' requests.
     `run` carries what wrappers latched; `entries` what is on record of their edges.
     """
 
     charged: int
-    usages: tuple[Usage | None, ...] = ()
+    bills: tuple[Bill, ...] = ()
     responses: tuple[AssistantMessage, ...] = ()
     run: RunState | None = None
     entries: tuple[Entry, ...] = ()
 
 
 class Interrupted(NamedTuple):
-    """The effect under way was cut short: by cancellation (no `broken`), or by what `broken` says.
+    """The effect under way was cut short: by what `broken` says, by the caller's `stop`, or by cancellation.
 
     `results`: those calls of the batch of which something is known, if only that their body began.
     `sent`: what is known of the requests under way.
@@ -244,20 +321,33 @@ class Interrupted(NamedTuple):
     broken: Broken | None = None
     results: tuple[CallResult, ...] = ()
     sent: Sent | None = None
+    stop: Stop | None = None
 
 
 Event: TypeAlias = (
-    Entered | Gathered | Responded | Decided | Undecided | Executed | Left | Resumed | Interrupted
+    Opened
+    | Entered
+    | Gathered
+    | Responded
+    | Decided
+    | Undecided
+    | Executed
+    | Left
+    | Saved
+    | Resumed
+    | Interrupted
 )
 
-_ENDING = frozenset({Phase.FINISHING, Phase.LEAVING, Phase.ENDED})
+_ENDING = frozenset({Phase.FINISHING, Phase.LEAVING, Phase.SAVING, Phase.ENDED})
 _STEP = frozenset({Phase.PREPARING, Phase.REQUESTING}) | _ENDING
 _BATCH = frozenset({Phase.APPROVING, Phase.EXECUTING, Phase.SETTLING}) | _STEP
-_CUT: dict[type[Event], frozenset[Phase]] = {Interrupted: frozenset({Phase.LEAVING, Phase.ENDED})}
+# What is cut short ends; a stopped run passes after_run, and its batch, as one that a limit ended, settles first.
+_CUT: dict[type[Event], frozenset[Phase]] = {Interrupted: _ENDING | {Phase.SETTLING}}
 
 # Phase -> event -> the phases it may lead to. Phases without anything to wait for are passed through, so one
 # event can lead far; what it cannot lead to is an error of the machine itself, found by `feed`.
 MOVES: Mapping[Phase, Mapping[type[Event], frozenset[Phase]]] = {
+    Phase.OPENING: {Opened: _STEP | {Phase.ENTERING, Phase.STARTING}, **_CUT},
     Phase.ENTERING: {Entered: _STEP | _BATCH | {Phase.STARTING, Phase.ADMITTING}, **_CUT},
     Phase.STARTING: {Gathered: _STEP, **_CUT},
     Phase.PREPARING: {Gathered: frozenset({Phase.REQUESTING}) | _ENDING, **_CUT},
@@ -267,11 +357,13 @@ MOVES: Mapping[Phase, Mapping[type[Event], frozenset[Phase]]] = {
     Phase.APPROVING: {Decided: _BATCH | {Phase.ADMITTING}, Undecided: frozenset({Phase.SUSPENDED}), **_CUT},
     Phase.SUSPENDED: {Resumed: _BATCH | {Phase.ADMITTING, Phase.ENTERING}, **_CUT},
     Phase.EXECUTING: {
-        Executed: _STEP | {Phase.SETTLING},
-        Interrupted: _CUT[Interrupted] | {Phase.SETTLING},  # a reached limit lets the batch settle
+        Executed: _STEP | {Phase.SETTLING, Phase.SUSPENDED},  # a sub-agent may wait for a person
+        **_CUT,
     },
     Phase.SETTLING: {Gathered: _STEP, **_CUT},
-    Phase.FINISHING: {Gathered: frozenset({Phase.LEAVING, Phase.ENDED}), **_CUT},
-    Phase.LEAVING: {Left: frozenset({Phase.ENDED}), **_CUT},
+    Phase.FINISHING: {Gathered: frozenset({Phase.LEAVING, Phase.SAVING, Phase.ENDED}), **_CUT},
+    Phase.LEAVING: {Left: frozenset({Phase.SAVING, Phase.ENDED}), **_CUT},
+    # Not cut short: what is not saved yet still is, whatever comes.
+    Phase.SAVING: {Saved: frozenset({Phase.ENDED}), Interrupted: frozenset({Phase.SAVING})},
     Phase.ENDED: {},
 }

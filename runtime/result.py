@@ -4,7 +4,9 @@ from typing import Generic, Literal, TypeAlias, TypeVar, cast
 
 from attrs import field, frozen
 
+from ..capabilities.frozen import FrozenDict
 from ..capabilities.messages import Message, Usage
+from ..capabilities.records import copier
 from ..capabilities.state import RunState, Stop
 from .decisions import ApprovalRequest
 from .ending import pending_messages
@@ -46,6 +48,16 @@ class RunResult(Generic[Out_co]):
     def usage(self) -> Usage:
         """Tokens of all its requests."""
         return self.state.usage
+
+    @property
+    def usage_by_model(self) -> FrozenDict[Usage]:
+        """Tokens by the configured name of the model that was asked."""
+        return self.state.usage_by_model
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars of all its responses; None when one had no known price or usage."""
+        return self.state.cost
 
     @property
     def requests(self) -> int:
@@ -98,4 +110,9 @@ def result_of(state: MachineState, end: Finish | Suspend, log: Log) -> RunResult
             messages=pending_messages(state),
             machine=state,
         )
-    return RunResult(state=run, log=log, output=run.output, messages=run.messages)
+    return _OVER(_BLANK, run, log, run.output, run.messages)
+
+
+# A call of the class, with its keywords, costs twice as much.
+_BLANK: RunResult[object] = RunResult(state=RunState(), log=Log(), output=None)
+_OVER = copier(RunResult, "state", "log", "output", "messages")

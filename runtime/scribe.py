@@ -7,7 +7,7 @@ from .entries import NOTHING, Change, Entry, EntryKind
 from .errors import IllegalTransition, Place, Restored
 from .transitions import Transition
 
-# What a named tuple's own constructor calls, at twice the cost; six entries a step are worth the shortcut.
+# What a named tuple's own constructor calls, at twice the cost.
 _new = tuple.__new__
 
 
@@ -79,6 +79,8 @@ def transition_problem(
     transition: Transition, step: int, call_id: str | None, *, strict: bool
 ) -> IllegalTransition | Restored | None:
     """Return why a transition ends the run, or None."""
+    if not transition.rejected and not (transition.restored and strict):
+        return None
     place = Place(key=transition.key, index=transition.index, hook=transition.hook, step=step, call=call_id)
     if transition.rejected:
         name, (_, legal) = next(iter(transition.rejected.items()))
@@ -88,11 +90,9 @@ def transition_problem(
             field=name,
             **place,
         )
-    if transition.restored and strict:
-        name = next(iter(transition.restored))
-        return Restored(
-            message=f"{transition.key}.{transition.hook} wrote {name}, which belongs to the runtime",
-            field=name,
-            **place,
-        )
-    return None
+    name = next(iter(transition.restored))
+    return Restored(
+        message=f"{transition.key}.{transition.hook} wrote {name}, which belongs to the runtime",
+        field=name,
+        **place,
+    )

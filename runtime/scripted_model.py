@@ -1,112 +1,32 @@
 """Models for tests: a script, a plain function, an echo. None of them leaves the process.
 
-They answer at once and know nothing of capabilities, of the machine, or of what their answers lead to.
+They answer at once and know nothing of capabilities, of the machine, or of what their answers lead to. Each says
+the same whether it is asked by `request` or by `stream`.
 """
 
-import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from attrs import field, frozen
 
-from ..capabilities.messages import AssistantMessage, ToolCall, Usage, UserMessage, content_text
-from .models import Meter, ModelError, ModelProfile, ModelRequest
+from ..capabilities.messages import AssistantMessage, Usage, UserMessage, content_text
+from .events import Delta
+from .models import Meter, ModelError, ModelPart, ModelProfile, ModelRequest
+from .replies import Chunks as Chunks  # noqa: PLC0414  # a public name of this module
+from .replies import Made, ReplyParts, broken_off, made, reply_problem, response
+from .replies import Reply as Reply  # noqa: PLC0414  # likewise
+from .streaming import ending
+
+if TYPE_CHECKING:
+    from .audit import AuditRecord
 
 _PROFILE = ModelProfile()
 _FREE = Usage(input_tokens=0, output_tokens=0)
 
-
-def _texts(instance: object, attribute: object, value: tuple[object, ...]) -> None:
-    for text in value:
-        if type(text) is not str:
-            raise TypeError(f"Chunks takes strings, not {type(text).__name__}")
-
-
-def _error(instance: object, attribute: object, value: Exception | None) -> None:
-    if value is not None and not isinstance(value, Exception):
-        raise TypeError(f"Chunks.error must be an exception object, not {value!r}")
-
-
-@frozen(init=False)
-class Chunks:
-    """A text that arrives in pieces; with `error` it breaks off after them, and the error is raised."""
-
-    texts: tuple[str, ...] = field(validator=_texts)
-    error: Exception | None = field(default=None, validator=_error)
-
-    def __init__(self, *text: str, error: Exception | None = None) -> None:
-        """Take the pieces in order; TypeError for what is no string, or an error that is no exception."""
-        self.__attrs_init__(text, error)
-
-
-Made: TypeAlias = str | ToolCall | Sequence[ToolCall] | AssistantMessage | Chunks | Exception
-Reply: TypeAlias = Made | Callable[[ModelRequest], "Reply | Awaitable[Reply]"]
-
-_WHAT = "text, ToolCall, a sequence of them, AssistantMessage, Chunks, exception, or function of the request"
-
-
-def _problem(reply: object) -> str | None:
-    """Say why `reply` is none, or None."""
-    if isinstance(reply, str | ToolCall | AssistantMessage | Chunks | Exception):
-        return None
-    if isinstance(reply, list | tuple):
-        if reply and all(isinstance(item, ToolCall) for item in reply):
-            return None
-        return f"a sequence in a script must hold ToolCalls, at least one; not {reply!r:.80}"
-    if callable(reply) and not isinstance(reply, type):
-        return None
-    return f"a reply must be {_WHAT}; not {reply!r:.80}"
-
-
-def _message(reply: Made, name: str, usage: Usage) -> AssistantMessage:
-    """Turn a reply into a response; an exception, or a text that breaks off, is raised.
-
-    An AssistantMessage is the response exactly as it is given, its usage too.
-    """
-    match reply:
-        case AssistantMessage():
-            return reply
-        case str():
-            return AssistantMessage(reply, usage=usage, model=name)
-        case ToolCall():
-            return _message((reply,), name, usage)
-        case Exception():
-            raise reply
-        case Chunks():
-            return _whole(reply, name, usage)
-        case _:
-            calls = tuple(reply)
-            return AssistantMessage(tool_calls=calls, finish_reason="tool_calls", usage=usage, model=name)
-
-
-def _whole(chunks: Chunks, name: str, usage: Usage) -> AssistantMessage:
-    """Put the pieces together, or raise the error that broke them off: a ModelError with what came before."""
-    text = "".join(chunks.texts)
-    error = chunks.error
-    if error is None:
-        return _message(text, name, usage)
-    if not isinstance(error, ModelError):
-        raise error
-    raise ModelError(
-        error.kind,
-        error.message,
-        retryable=error.retryable,
-        status=error.status,
-        retry_after=error.retry_after,
-        partial=text,
-    ) from error
-
-
-async def _answer(reply: Reply, request: ModelRequest, name: str, usage: Usage) -> AssistantMessage:
-    """Call functions until something else comes of them, and turn that into a response."""
-    while callable(reply):
-        made = reply(request)
-        reply = await made if inspect.isawaitable(made) else made
-    problem = _problem(reply)
-    if problem is not None:
-        raise ModelError("script", f"{name}: {problem}", retryable=False)
-    return _message(reply, name, usage)
+# What gives the pieces of a response: texts, and at last a message where it is to say more than they do.
+Streaming: TypeAlias = Callable[[ModelRequest], AsyncIterable[str | AssistantMessage]]
 
 
 class ScriptedModel:
@@ -131,7 +51,7 @@ class ScriptedModel:
             raise TypeError(f"a script is a list of replies, as in ScriptedModel([{replies!r:.40}])")
         script = tuple(replies)
         for i, reply in enumerate(script):
-            if problem := _problem(reply):
+            if problem := reply_problem(reply):
                 raise TypeError(f"replies[{i}]: {problem}")
         self._left = deque(script)
         self._length = len(script)
@@ -139,6 +59,20 @@ class ScriptedModel:
         self._name = name
         self._profile = profile
         self._usage = usage
+
+    @classmethod
+    def from_log(
+        cls, log: Iterable["AuditRecord"], *, run: str | None = None, profile: ModelProfile = _PROFILE
+    ) -> "ScriptedModel":
+        """Return the script of what models answered in a run on record: `run`, or the first one of the log.
+
+        Under the name of the run's model. A request that brought no response fails again. Raises ReplayError for a
+        log without that run, or without its contents.
+        """
+        from .replay_script import script_of  # noqa: PLC0415  # it loads the codec, which a script can do without
+
+        name, replies = script_of(log, run)
+        return cls(replies, name=name, profile=profile)
 
     def __repr__(self) -> str:
         """The name, and how far the script has got."""
@@ -161,6 +95,14 @@ class ScriptedModel:
 
     async def request(self, request: ModelRequest, meter: Meter) -> AssistantMessage:
         """Charge, note the request, and give the next reply; raises ModelError "script" when none is left."""
+        return response(await self._next(request, meter), self._name, self._usage)
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest, meter: Meter) -> AsyncIterator[AsyncIterator[ModelPart]]:
+        """Do as `request` does, and give the response in pieces: those of `Chunks`, a few of any other text."""
+        yield ReplyParts(await self._next(request, meter), self._name, self._usage, request.step)
+
+    async def _next(self, request: ModelRequest, meter: Meter) -> Made:
         meter.charge()
         self._requests.append(request)
         if not self._left:
@@ -170,7 +112,7 @@ class ScriptedModel:
                 f"{len(self._requests)}",
                 retryable=False,
             )
-        return await _answer(self._left.popleft(), request, self._name, self._usage)
+        return await made(self._left.popleft(), request, self._name)
 
     def assert_complete(self) -> None:
         """Raise AssertionError unless each reply was used."""
@@ -181,22 +123,103 @@ class ScriptedModel:
 
 @frozen(eq=False)
 class FunctionModel:
-    """A model that answers with the reply that a function, sync or async, makes of the request."""
+    """A model that answers with the reply that a function, sync or async, makes of the request.
+
+    `stream`: an async generator function of the request, for the answer in pieces. It yields texts and, where
+    the response is to say more than they do, an AssistantMessage as the last, whose text they begin; without
+    it, the answer of the function is what comes in pieces.
+    """
 
     function: Callable[[ModelRequest], Reply | Awaitable[Reply]] = field()
     name: str = field(default="function", kw_only=True)
     profile: ModelProfile = field(default=_PROFILE, kw_only=True)
     usage: Usage = field(default=_FREE, kw_only=True)
+    streaming: Streaming | None = field(default=None, kw_only=True, alias="stream")
 
     @function.validator
     def _callable(self, attribute: object, value: object) -> None:
         if not callable(value) or isinstance(value, type):
             raise TypeError(f"FunctionModel takes a function of the request, not {value!r:.80}")
 
+    @streaming.validator
+    def _generator_function(self, attribute: object, value: object) -> None:
+        if value is not None and (not callable(value) or isinstance(value, type)):
+            raise TypeError(f"stream= takes an async generator function of the request, not {value!r:.80}")
+
     async def request(self, request: ModelRequest, meter: Meter) -> AssistantMessage:
         """Charge once and call the function."""
         meter.charge()
-        return await _answer(self.function, request, self.name, self.usage)
+        return response(await made(self.function, request, self.name), self.name, self.usage)
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest, meter: Meter) -> AsyncIterator[AsyncIterator[ModelPart]]:
+        """Charge once and give the answer in pieces; the generator is closed when it is left early."""
+        meter.charge()
+        if self.streaming is None:
+            yield ReplyParts(
+                await made(self.function, request, self.name), self.name, self.usage, request.step
+            )
+            return
+        pieces = self.streaming(request)
+        if not isinstance(pieces, AsyncIterable):
+            raise _wrong(
+                self.name, f"stream= must be an async generator function, it returned {pieces!r:.80}"
+            )
+        iterator = aiter(pieces)
+        try:
+            yield _FunctionParts(iterator, self, request.step)
+        finally:
+            if isinstance(iterator, AsyncGenerator):
+                await iterator.aclose()
+
+
+def _wrong(name: str, message: str) -> ModelError:
+    return ModelError("script", f"{name}: {message}", retryable=False)
+
+
+class _FunctionParts:
+    """The pieces that a function yields, and what is left of the response when it is done."""
+
+    def __init__(
+        self, pieces: AsyncIterator[str | AssistantMessage], model: FunctionModel, step: int
+    ) -> None:
+        self._pieces = pieces
+        self._model = model
+        self._step = step
+        self._told = ""
+        self._last: deque[ModelPart] | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ModelPart:
+        while self._last is None:
+            try:
+                piece = await anext(self._pieces, None)
+            except ModelError as error:
+                raise broken_off(error, self._told) from error
+            if type(piece) is str:
+                if piece:
+                    self._told += piece
+                    return Delta(piece, self._step)
+            else:
+                self._last = await self._ending(piece)
+        if not self._last:
+            raise StopAsyncIteration
+        return self._last.popleft()
+
+    async def _ending(self, message: object) -> deque[ModelPart]:
+        model = self._model
+        if message is None:
+            message = response(self._told, model.name, model.usage)
+        elif not isinstance(message, AssistantMessage):
+            raise _wrong(model.name, f"stream= yields strings and one AssistantMessage, not {message!r:.80}")
+        elif (more := await anext(self._pieces, None)) is not None:
+            raise _wrong(model.name, f"the AssistantMessage comes last, and {more!r:.80} came after it")
+        try:
+            return ending(self._told, message, self._step)
+        except ValueError as error:
+            raise _wrong(model.name, str(error)) from error
 
 
 def _echo(request: ModelRequest) -> str:
@@ -214,4 +237,10 @@ class EchoModel:
     async def request(self, request: ModelRequest, meter: Meter) -> AssistantMessage:
         """Charge once and echo the text of the last user message; "" when there is none."""
         meter.charge()
-        return _message(_echo(request), self.name, _FREE)
+        return response(_echo(request), self.name, _FREE)
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest, meter: Meter) -> AsyncIterator[AsyncIterator[ModelPart]]:
+        """Charge once and echo likewise, in a few pieces."""
+        meter.charge()
+        yield ReplyParts(_echo(request), self.name, _FREE, request.step)

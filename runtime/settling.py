@@ -1,5 +1,7 @@
 """Executing a batch and settling it: charge shares, confirm all outcomes, after_tool_execute, retries (9 and 10)."""
 
+from collections.abc import Mapping, Sequence
+
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Chain
 from ..capabilities.frozen import FrozenDict
@@ -8,12 +10,25 @@ from ..capabilities.records import copier, replace
 from ..capabilities.state import RunState
 from . import ledger
 from .admission import attached, detached
+from .below import NOTHING, Allowance, Held
 from .chains import NO_FACTS, call_chain
-from .ending import blocked, finish, write_refusal
+from .decisions import Decision
+from .ending import blocked, facts_below, finish, interrupt, with_spent, write_refusal
 from .gathering import NONE, NOTHING_OFF, Facts, gather
-from .phases import Broken, CallResult, Effect, Executed, Onward, Phase, RunTools
+from .phases import STEP, Broken, CallResult, Effect, Executed, Onward, Phase, Resumption, RunTools
 from .retries import FAILED, count_retries
+from .waiting import parts_below, wait_below
 from .work import Failure, Work
+
+# Reading a member of an enumeration costs 400 instructions, and calling the class of a named tuple 1,000 more.
+_EXECUTING = Phase.EXECUTING
+_run_tools = RunTools.__new__
+NOBODY: Sequence[bool] = ()
+# The names of what three of the records say.
+ADMITTED: tuple[str, ...] = ("tool", "arguments")
+STARTED: tuple[str, ...] = ("tool",)
+SETTLED: tuple[str, ...] = ("outcome",)
+NO_ALLOWANCES: Mapping[str, Allowance] = FrozenDict()
 
 
 def execute(work: Work) -> Effect | Onward:
@@ -26,28 +41,61 @@ def execute(work: Work) -> Effect | Onward:
             running.append(call)
     if not running:
         return confirmed(work, None)
-    plan, limits = work.setup.plan, work.setup.limits
-    takers = [plan.wraps and bool(plan.tool(call.asked.name).wrappers.links) for call in running]
-    shares = ledger.shares(ledger.left(limits.tool_calls, work.run.tool_calls), takers)
     for call in running:
-        work.write("tool_started", call=call.asked.id, facts={"tool": call.tool.name})
-    work.phase = Phase.EXECUTING
-    return RunTools(
-        work.run,
+        work.event("tool_started", STARTED, (call.tool.name,), call.asked.id)
+    return hand_over(work, running)
+
+
+def hand_over(work: Work, running: list[CallState]) -> RunTools:
+    """Hand calls to the port, each with its share of what is left of the limits."""
+    plan, limits, run = work.setup.plan, work.setup.limits, work.run
+    below = [call.asked.name in work.setup.below for call in running] if work.setup.below else NOBODY
+    shares: tuple[int | None, ...] = (None,) * len(running)
+    if limits.tool_calls is not None:
+        takers = [
+            (plan.wraps and bool(plan.tool(call.asked.name).wrappers.links)) or (bool(below) and below[i])
+            for i, call in enumerate(running)
+        ]
+        shares = ledger.shares(ledger.left(limits.tool_calls, run.tool_calls), takers)
+    allowances: Mapping[str, Allowance] = NO_ALLOWANCES
+    if below and any(below):
+        given = ledger.allowances(run, limits, below, shares)
+        allowances = {call.asked.id: one for call, one in zip(running, given, strict=True) if one is not None}
+    work.phase = _EXECUTING
+    return _run_tools(
+        RunTools,
+        run,
         tuple(running),
         shares,
         limits.tool_timeout,
         limits.max_parallel_tools,
         limits.max_result_bytes,
+        allowances,
     )
+
+
+def resume_below(work: Work, decisions: Sequence[Decision]) -> Effect:
+    """Let the sub-agents that waited go on, each with its decisions; the rest of the batch keeps its outcomes."""
+    work.pending = ()
+    if work.run.status != "running":
+        work.run = replace(work.run, status="running")
+    waiting = {
+        name: Resumption(state, held, part) for name, held, state, part in parts_below(work, decisions)
+    }
+    effect = hand_over(work, [call for call in work.batch if call.asked.id in waiting])
+    # What each may use was fixed when it was admitted.
+    allowances = {name: one.held.allowance for name, one in waiting.items()}
+    shares = tuple([allowances[call.asked.id].tool_calls for call in effect.calls])
+    return effect._replace(resumed=waiting, allowances=allowances, shares=shares)
 
 
 def _write_admission(work: Work, call: CallState) -> None:
     if call.outcome is None:
-        facts: dict[str, object] = {"tool": call.tool.name, "arguments": call.arguments}
+        names = ADMITTED
+        facts: tuple[object, ...] = (call.tool.name, call.arguments)
         if call.injected:
-            facts["injected"] = call.injected
-        work.write("call_admitted", call=call.asked.id, facts=facts)
+            names, facts = (*names, "injected"), (*facts, call.injected)
+        work.event("call_admitted", names, facts, call.asked.id)
         return
     write_refusal(work, call.asked, call.outcome)
 
@@ -55,6 +103,10 @@ def _write_admission(work: Work, call: CallState) -> None:
 def executed(work: Work, event: Executed) -> Effect | Onward:
     """Take in the outcomes of the batch: all are confirmed before any after hook runs."""
     broken = take_results(work, event.results)
+    if work.held and broken is None and work.run.stopped is None and work.run.failed is None:
+        return wait_below(work)
+    if work.held:
+        interrupt(work)  # where the run ends, so does what waits below it
     return confirmed(work, broken)
 
 
@@ -64,29 +116,55 @@ def take_results(work: Work, results: tuple[CallResult, ...]) -> Broken | None:
     broken: Broken | None = None
     batch: list[CallState] = []
     given = work.run
-    extra = 0
+    extra, below = 0, NOTHING
+    before = work.held
+    held: dict[str, Held] = {}
     for call in work.batch:
-        result = by_id.get(call.asked.id)
+        result = by_id.get(call.asked.id) or _unsettled(call, before, given)
         if result is None:
             batch.append(call)
             continue
-        work.entries.extend(result.entries)
-        extra += result.extra
-        work.run = merge_latches(work.run, given, result.run)
-        batch.append(result.call)
-        broken = broken or result.broken
-        outcome = result.call.outcome
+        # At once: each field of a named tuple that is read by its name costs 250 instructions.
+        done, after, more, entries, problem, runs, spent, waits = result
+        if entries:
+            work.entries.extend(entries)
+        if after is not given:
+            work.run = merge_latches(work.run, given, after)
+        broken = broken or problem
+        batch.append(done if waits is None else call)
+        if waits is not None or held:  # settled in call order: those after one that waits wait too
+            held[call.asked.id] = waits or Held(None, earlier=spent, extra=more, runs=runs)
+            continue
+        outcome = done.outcome
         assert outcome is not None
-        work.write(
-            "tool_settled",
-            actor=outcome.by,
-            call=call.asked.id,
-            facts={"outcome": outcome} if result.extra == 0 else {"outcome": outcome, "extra": result.extra},
-        )
+        names = SETTLED
+        facts: tuple[object, ...] = (outcome,)
+        if more or runs:
+            extra += more
+            known = facts_below(runs, spent, more)
+            names, facts = (*names, *known), (*facts, *known.values())
+        if runs:
+            below = below.plus(spent)
+        work.event("tool_settled", names, facts, call.asked.id, outcome.by)
     work.batch = tuple(batch)
+    if before or held:
+        work.held = FrozenDict(held)
+    if below is not NOTHING:
+        work.run = with_spent(work.run, below)
     if extra:
         work.run = replace(work.run, tool_calls=work.run.tool_calls + extra)
+    if broken is not None:
+        work.write_broken(broken)
     return broken
+
+
+def _unsettled(call: CallState, before: Mapping[str, Held], run: RunState) -> CallResult | None:
+    """Return what was known of a call when the run was suspended; None when it had been settled."""
+    held = before.get(call.asked.id)
+    if held is None:
+        return None
+    waits = held if held.state is not None else None
+    return CallResult(call, run, held.extra, below=held.runs, spent=held.earlier, held=waits)
 
 
 def merge_latches(run: RunState, given: RunState, after: RunState) -> RunState:
@@ -146,7 +224,7 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
     work.charged = work.announced = False
     if quiet and work.reason is None and work.run.stopped is None:
         work.results = tuple(results)
-        return Onward.STEP
+        return STEP
     _enter(work, results)
     if work.reason is not None:
         reason, cause = work.reason, work.cause
@@ -155,7 +233,7 @@ def settled(work: Work, facts: Facts = NONE) -> Effect | Onward:
     if work.run.stopped is not None:
         return finish(work, "stopped")
     count_retries(work, batch)
-    return Onward.STEP
+    return STEP
 
 
 BLANK = ToolMessage("", "", "")

@@ -33,7 +33,10 @@ class Sink(Protocol):
         """Whether a run goes on, with a warning, when this sink fails."""
 
     async def write(self, records: Sequence[AuditRecord]) -> None:
-        """Keep the records, in order; when this returns, they are out of the process."""
+        """Keep the records, in order; when this returns, they are out of the process.
+
+        A run that is cancelled meanwhile waits for it, for two seconds at most.
+        """
 
     async def close(self) -> None:
         """Release what is held open."""

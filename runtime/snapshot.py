@@ -8,8 +8,11 @@ from attrs import evolve, frozen
 from ..capabilities.call_state import CallState
 from ..capabilities.capability import state_type
 from ..capabilities.frozen import FrozenDict, Json, digest
+from ..capabilities.messages import Usage
 from ..capabilities.records import replace
 from ..capabilities.state import RunState
+from .below import Allowance, Held, RunBelow, Spent
+from .conversation import Conversation
 from .decisions import ApprovalRequest
 from .ending import open_calls
 from .errors import CodecError
@@ -23,6 +26,42 @@ if TYPE_CHECKING:
     from .codec import Codec
 
 KIND = "suspended run"
+
+
+@frozen
+class HeldBelow:
+    """A call that is not settled, as `Held` has it. `snapshot`: of the run that waits; None where the call has ended.
+
+    `allowed`: what it may use, all in all. The rest is what its other attempts used; `cost` in US dollars.
+    """
+
+    call_id: str
+    snapshot: str | None
+    allowed: Limits
+    extra: int
+    runs: tuple[str, ...]
+    requests: int
+    tool_calls: int
+    usage: Usage
+    usage_by_model: FrozenDict[Usage]
+    cost: float | None
+
+    @classmethod
+    def of(cls, call_id: str, held: Held) -> "HeldBelow":
+        """Return it as data; the log's tails stand in the snapshot of the root run alone."""
+        text = None if held.state is None else write_snapshot(held.state, Log())
+        allowed = Limits(**held.allowance._asdict())
+        return cls(call_id, text, allowed, held.extra, held.runs, *held.earlier)
+
+    @property
+    def allowance(self) -> Allowance:
+        """What it may use."""
+        return Allowance(*[getattr(self.allowed, name) for name in Allowance._fields])
+
+    @property
+    def earlier(self) -> Spent:
+        """What earlier attempts have used."""
+        return Spent(self.requests, self.tool_calls, self.usage, self.usage_by_model, self.cost)
 
 
 @frozen
@@ -45,6 +84,9 @@ class Snapshot:
     grants: tuple[str, ...]
     approved: tuple[str, ...]
     pending: tuple[ApprovalRequest, ...]
+    held: tuple[HeldBelow, ...]
+    instructions: str
+    conversation: Conversation | None
     tails: tuple[Tail, ...]
     digest: str
 
@@ -70,6 +112,9 @@ def write_snapshot(state: MachineState, log: Log) -> str:
         grants=tuple(sorted(state.grants)),
         approved=tuple(sorted(state.approved)),
         pending=state.pending,
+        held=tuple(HeldBelow.of(call_id, held) for call_id, held in state.held.items()),
+        instructions=state.instructions,
+        conversation=state.conversation,
         tails=log.tails,
         digest="",
     )
@@ -86,18 +131,32 @@ def read_snapshot(text: str, setup: Setup, *, allow_changed: frozenset[str]) -> 
     """
     from .codec import open_envelope  # noqa: PLC0415  # late_codec says why
 
-    found = open_envelope(text, KIND, Snapshot, converter=_converter(setup))
-    if found.agent != setup.name or found.model != setup.model.name:
-        raise ValueError(
-            f"the snapshot is of agent {found.agent!r} with model {found.model!r}; "
-            f"this is {setup.name!r} with {setup.model.name!r}"
-        )
+    try:
+        found = open_envelope(text, KIND, Snapshot, converter=_converter(setup))
+    except CodecError:
+        _refuse_named(text, setup)  # its name says more than the tools that this agent does not have
+        raise
+    _refuse_another(found.agent, found.model, setup)
     refuse_changed(found.prints, setup.prints, allow_changed)
+    if found.run.output_spec != setup.output.spec:
+        wanted, own = (
+            spec.name if spec is not None else "text" for spec in (found.run.output_spec, setup.output.spec)
+        )
+        raise ValueError(
+            f"the run is to put out {wanted}, and this agent {own}: give it the output_type it had"
+        )
     check_batch(found)
     if _digest(json.loads(text)["value"]) != found.digest:
         raise CodecError("does not match: the snapshot was changed after it was written", "$.value.digest")
+    setup = evolve(setup, limits=found.limits, settings=found.settings)
+    held = {one.call_id: _held(one, found, setup, allow_changed) for one in found.held}
+    waiting = tuple(
+        request for one in held.values() if one.state is not None for request in one.state.pending
+    )
+    if held and waiting != found.pending:
+        raise CodecError("is not what its sub-agents wait for", "$.value.pending")
     state = MachineState(
-        setup=evolve(setup, limits=found.limits, settings=found.settings),
+        setup=setup,
         phase=Phase.SUSPENDED,
         run=found.run,
         started=0.0,
@@ -105,12 +164,55 @@ def read_snapshot(text: str, setup: Setup, *, allow_changed: frozenset[str]) -> 
         prepared=found.run.tools,
         batch=found.batch,
         charged=True,
+        announced=bool(held),
         grants=frozenset(found.grants),
         approved=frozenset(found.approved),
         pending=found.pending,
+        held=FrozenDict(held),
         call_index=CallIndex(found.run.messages),
+        instructions=found.instructions,
+        conversation=found.conversation,
     )
     return state, Log.resume(*found.tails)
+
+
+def _held(one: HeldBelow, found: Snapshot, setup: Setup, allow_changed: frozenset[str]) -> Held:
+    """Return a call that is not settled; a sub-agent that waits is attached to its agent."""
+    if one.snapshot is None:
+        return Held(None, one.allowance, one.earlier, one.extra, one.runs)
+    call = next((call for call in found.batch if call.id == one.call_id), None)
+    function = call.tool.function if call is not None else None
+    if not isinstance(function, RunBelow):
+        raise CodecError(f"names the call {one.call_id!r}, which runs no sub-agent", "$.value.held")
+    state, _ = read_snapshot(one.snapshot, function.setup_under(setup), allow_changed=allow_changed)
+    above = (state.run.parent_run_id, state.run.root_run_id)
+    if above != (found.run.run_id, found.run.root_run_id):
+        raise CodecError(
+            f"has run {state.run.run_id!r} for the call {one.call_id!r}, which is below {above[0]!r} in the tree of "
+            f"{above[1]!r}, not below {found.run.run_id!r} in that of {found.run.root_run_id!r}",
+            "$.value.held",
+        )
+    return Held(state, one.allowance, one.earlier, one.extra, one.runs)
+
+
+def _refuse_another(agent: object, model: object, setup: Setup) -> None:
+    """Raise ValueError for a snapshot of another agent."""
+    if agent != setup.name or model != setup.model.name:
+        raise ValueError(
+            f"the snapshot is of agent {agent!r} with model {model!r}; "
+            f"this is {setup.name!r} with {setup.model.name!r}"
+        )
+
+
+def _refuse_named(text: str, setup: Setup) -> None:
+    """Raise ValueError for a text that cannot be read, and says of itself that it is of another agent."""
+    try:
+        value = json.loads(text)["value"]
+        agent, model = value["agent"], value["model"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return  # it is no snapshot at all
+    if isinstance(agent, str) and isinstance(model, str):
+        _refuse_another(agent, model, setup)
 
 
 def _digest(written: object) -> str:
@@ -127,6 +229,12 @@ def check_batch(found: Snapshot) -> None:
         call.index != i for i, call in enumerate(found.batch)
     ):
         raise CodecError("is not the open calls of the history, in their order", "$.value.batch")
+    if found.held:
+        held = {one.call_id: one.snapshot is not None for one in found.held}
+        calls = {call.id: call.outcome is None for call in found.batch}
+        if len(held) != len(found.held) or any(calls.get(name) is not waits for name, waits in held.items()):
+            raise CodecError("is not calls of the history, each once, open where they wait", "$.value.held")
+        return
     open_ids = {call.id for call in found.batch if call.outcome is None and call.verdict.approval}
     ids = [request.call_id for request in found.pending]
     if not ids or len(set(ids)) != len(ids) or not open_ids.issuperset(ids):

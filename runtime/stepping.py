@@ -1,6 +1,7 @@
 """One step up to its request: gate, before_model_request, prepare (steps 1 to 3 of the contract)."""
 
 from collections.abc import Mapping
+from typing import cast
 
 from ..capabilities.frozen import FrozenDict
 from ..capabilities.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
@@ -8,14 +9,18 @@ from ..capabilities.records import copier, replace
 from ..capabilities.state import RunState
 from ..capabilities.views import view_problem
 from . import ledger
+from .billing import unaccountable
 from .chains import NO_FACTS, call_chain
 from .ending import check_failed, finish
-from .errors import InvalidSelection, InvalidView, Reason, UsageUnknown
+from .errors import InvalidSelection, InvalidView, Reason
 from .gathering import NONE, Facts, gather_run
-from .models import ModelRequest
+from .models import Model, ModelRequest
 from .phases import Effect, Phase, RequestModel
 from .work import Failure, Work
 
+# Reading a member of an enumeration costs 400 instructions, and calling the class of a named tuple 700 more.
+_PREPARING, _REQUESTING = Phase.PREPARING, Phase.REQUESTING
+_request_model = RequestModel.__new__
 NOBODY: Mapping[str, tuple[str, int, str]] = FrozenDict()
 
 
@@ -49,7 +54,7 @@ _RESET = copier(
 def step(work: Work) -> Effect:
     """Pass the gate and gather for the request."""
     setup = work.setup
-    reason = ledger.before_step(work.run, setup.limits, setup.token_limits, work.started, work.now)
+    reason = ledger.before_step(work.run, setup.limits, setup.spent_limits, work.started, work.now)
     run = work.run
     messages = run.messages + work.results if work.results else run.messages
     work.results = ()
@@ -63,45 +68,40 @@ def step(work: Work) -> Effect:
         None,
         setup.model,
         setup.settings,
-        setup.instructions,
+        work.instructions,
         setup.inventory,
     )
     work.writers = NOBODY
-    work.write("step_started")
-    return gather_run(work, "before_model_request", Phase.PREPARING) or gathered(work)
+    work.event("step_started")
+    return gather_run(work, "before_model_request", _PREPARING) or gathered(work)
 
 
-def gathered(work: Work, facts: Facts = NONE) -> Effect:
+_REQUESTED = ("model", "tools", "messages", "settings", "instructions")
+
+
+def gathered(work: Work, gathered: Facts = NONE) -> Effect:
     """Run the before_model_request chain, prepare the request and send it."""
     chain = work.setup.plan.chains["before_model_request"]
     if chain.links:
-        call_chain(work, chain, work.run, facts.get("", NO_FACTS))
+        call_chain(work, chain, work.run, gathered.get("", NO_FACTS))
         check_failed(work)
         if work.run.stopped is not None:
             return finish(work, "stopped")
     reason = unprepared(work)
     if reason is not None:
         raise Failure(reason)
-    run = work.run
-    work.prepared = run.tools
-    limits = work.setup.limits
-    request = request_of(run, structured=work.setup.output.spec is not None)
-    work.write(
-        "model_requested",
-        facts={
-            "model": model_name(run),
-            "tools": work.setup.tool_names
-            if run.tools is work.setup.inventory
-            else tuple(tool.name for tool in run.tools),
-            "messages": len(request.messages),
-            "settings": run.settings,
-            "instructions": run.instructions,
-        },
-    )
-    work.phase = Phase.REQUESTING
-    if work.setup.plan.chains["wrap_model_request"].links and run.response is not None:
+    run, setup = work.run, work.setup
+    tools, limits = run.tools, setup.limits
+    work.prepared = tools
+    request = request_of(run, structured=setup.output.spec is not None)
+    names = setup.tool_names if tools is setup.inventory else tuple([tool.name for tool in tools])
+    facts = (model_name(run), names, len(request.messages), run.settings, run.instructions)
+    work.event("model_requested", _REQUESTED, facts)
+    work.phase = _REQUESTING
+    if setup.plan.chains["wrap_model_request"].links and run.response is not None:
         run = replace(run, response=None)  # so that a wrapper's own response can be told from an old one
-    return RequestModel(run, request, ledger.left(limits.requests, run.requests), limits.request_timeout)
+    left = ledger.left(limits.requests, run.requests)
+    return _request_model(RequestModel, run, request, left, limits.request_timeout)
 
 
 def model_name(run: RunState) -> str:
@@ -143,19 +143,21 @@ def unprepared(work: Work) -> Reason | None:
     if run.tools and not profile.tools:
         name = model_name(run)
         return _selection(work, f"model {name!r} takes no tools, and {len(run.tools)} are selected", "tools")
-    if work.setup.token_limits and not profile.reports_usage:
-        limited = work.setup.token_limits[0]
-        return UsageUnknown(
-            message=f"{limited} is limited, and model {model_name(run)!r} does not report its usage",
-            limit=limited,
-        )
+    setup = work.setup
+    if setup.spent_limits:
+        model = cast(Model, run.model)  # it has a profile
+        return unaccountable(model, setup.limits, setup.spent_limits, run.run_step)
     return None
+
+
+# A tuple: `UserMessage | ToolMessage` would be made anew at each step, for 1,000 instructions.
+_MAY_END = (UserMessage, ToolMessage)
 
 
 def _tail_problem(run: RunState) -> str | None:
     """Say why an unprojected history cannot be sent; it was balanced when it came in, so its tail is enough."""
     for message in reversed(run.messages):
-        if isinstance(message, UserMessage | ToolMessage):
+        if isinstance(message, _MAY_END):
             return None
         if isinstance(message, AssistantMessage):
             return "its last message must be the user's or a tool's, not AssistantMessage"

@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 from attrs import frozen
 
-from ..capabilities.frozen import FreezeError, FrozenDict, Json, freeze
+from ..capabilities.frozen import FreezeError, FrozenDict, Json, freeze, frozen_dict
 from .problems import Found, Path, kind_of
 
 
@@ -23,11 +23,11 @@ def read(text: str, max_depth: int, *, utf8: bool, an_object: bool = False) -> t
     top. Never raises.
     """
     # The fast way decides nothing: whatever it does not like, or cannot be sure of, `_explain` judges.
-    if (not utf8 or ("\\u" not in text and has_utf8(text))) and text.count("[") + text.count(
-        "{"
-    ) <= max_depth:
+    shallow = len(text) <= max_depth or text.count("[") + text.count("{") <= max_depth
+    if shallow and (not utf8 or ("\\u" not in text and (text.isascii() or has_utf8(text)))):
         try:
-            found, end = _SCAN(text, 0)  # what `decode` calls, without its two searches for white space
+            # What `decode` calls, without its two searches for white space.
+            found, end = _scan(text)
             value = found if type(found) is FrozenDict else freeze(found)
         except (ValueError, RecursionError, StopIteration):
             return _explain(text, max_depth, utf8, an_object)
@@ -110,13 +110,30 @@ class _Object:
     pairs: list[tuple[str, object]]
 
 
+def _scan(text: str) -> tuple[object, int]:
+    """Do what `_SCAN` does; of one flat object without a list of its pairs, which saves 6,000 instructions a call.
+
+    Each key is followed by a colon: a mapping with as many keys as the text has colons has each of them once, and
+    holds no other mapping that has keys.
+    """
+    found, end = _SCAN_PLAIN(text, 0)
+    if type(found) is not dict or len(found) != text.count(":"):
+        found, end = _SCAN(text, 0)
+        return found, end
+    return _frozen_if_simple(frozen_dict(found)), end
+
+
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     made: FrozenDict[object] = FrozenDict(pairs)
     if len(made) != len(pairs):
         raise ValueError("duplicate key")
+    return _frozen_if_simple(made)
+
+
+def _frozen_if_simple(made: FrozenDict[object]) -> dict[str, object]:
     for value in made.values():
         kind = type(value)
-        if kind in _FROZEN or (kind is int and -_SMALL < value < _SMALL):  # type: ignore[operator]  # an int
+        if kind in _FROZEN or (kind is int and _LEAST < value < _MOST):  # type: ignore[operator]  # an int
             continue
         return dict(made)  # floats, lists and long integers are for `freeze` to judge
     return made  # frozen as it is, which saves 2 us of the usual call
@@ -145,9 +162,11 @@ def _constant(name: str) -> object:
 
 
 _FROZEN: Final = frozenset({str, bool, type(None), FrozenDict})
-_SMALL: Final = 1 << 64
+_LEAST: Final = -(1 << 64)
+_MOST: Final = 1 << 64
 _FAST: Final = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
 _SCAN: Final = _FAST.scan_once  # type: ignore[attr-defined]  # there since Python 2.6, but not in typeshed
+_SCAN_PLAIN: Final = json.JSONDecoder(parse_constant=_no_constant).scan_once  # type: ignore[attr-defined]  # likewise
 _SLOW: Final = json.JSONDecoder(
     object_pairs_hook=_Object, parse_constant=_constant, parse_int=_integer, parse_float=_float
 )

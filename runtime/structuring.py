@@ -55,9 +55,10 @@ def structure(
                 f"{name!r} is no argument of this function: validate before structuring"
             ) from None
         made[name] = value if hook is None else hook(value)
-    for name, default in plan.fresh.items():
-        if name not in made:
-            made[name] = deepcopy(default)
+    if plan.fresh:
+        for name, default in plan.fresh.items():
+            if name not in made:
+                made[name] = deepcopy(default)
     return made
 
 

@@ -31,6 +31,8 @@ _FIRST = (
     "model",
     "messages",
 )
+# What stands in the record of a run's start for a replay; it is long, and people look into the code for it.
+_FOR_REPLAY = frozenset({"schema", "limits", "rules", "descriptors", "list"})
 # Events that list all they were made with: what is empty there is left out.
 _LISTS = frozenset({"run_started", "model_requested"})
 
@@ -144,8 +146,16 @@ def _rows(record: AuditRecord) -> Iterator[_Row]:
 
 
 def _told(record: AuditRecord) -> Iterator[tuple[str, object]]:
-    """Yield the facts that are told: not what is empty, nor the tool's name, which heads its call."""
-    for name, value in record.facts.items():
+    """Yield the facts that are told: not what is empty, nor the tool's name, which heads its call.
+
+    Nor whose a response was where it had no known cost: its request says that.
+    """
+    facts: Mapping[str, object] = record.facts
+    if record.kind == "model_responded" and facts.get("cost") is None:
+        facts = {name: value for name, value in facts.items() if name not in {"cost", "model"}}
+    if record.kind == "run_started":
+        facts = {name: value for name, value in facts.items() if name not in _FOR_REPLAY}
+    for name, value in facts.items():
         empty = record.kind in _LISTS and value in (None, "", [], {})
         if not empty and not (name == "tool" and record.call is not None and isinstance(value, str)):
             yield name, value

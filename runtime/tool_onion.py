@@ -2,16 +2,20 @@
 
 import functools
 
+import anyio
 from attrs import evolve
 
 from ..capabilities.call_state import CallState
 from ..capabilities.compose import Link
+from ..capabilities.frozen import same
 from ..capabilities.messages import Content
 from ..capabilities.records import copier, replace
 from ..capabilities.verdict import NOT_RUN_NOTE, Outcome
 from .admission import IDLE
+from .below import RunBelow
 from .chains import active, hook_failed, inactive_links, place_of
 from .ending import NOT_EXECUTED
+from .entries import NOTHING
 from .errors import InvalidReturn, RunError
 from .invoke import run_body
 from .ledger import exceeded
@@ -19,22 +23,27 @@ from .onion import Next, Ring, latched
 from .phases import CallResult, Executed, RunTools
 from .port import Step
 from .session import Session
+from .transitions import Transition
 from .work import Failure
 
 HOOK = "wrap_tool_execute"
+# A call of the class costs 1,000 instructions more.
+_result, _executed = CallResult.__new__, Executed.__new__
 UNKNOWN_NOTE = "It is not known whether this call took effect: it was interrupted."
 
 
 async def run_tools(session: Session, effect: RunTools) -> Executed:
     """Execute a batch: at once, tools that declare `sequential` alone and in call order."""
-    session.results.clear()
-    session.started.clear()
-    plan = session.setup.plan
-    steps: list[Step] = []
+    plan, calls = session.setup.plan, effect.calls
     rings: list[ToolRing] = []
-    session.so_far = functools.partial(_so_far, session, effect, rings)
-    if len(effect.calls) == 1 and not plan.wraps:
-        return Executed(session.port.now(), (await _unwrapped(session, effect, effect.calls[0]),))
+    session.begin_batch(functools.partial(_so_far, session, effect, rings))
+    if len(calls) == 1 and not plan.wraps:
+        # The usual batch: what `_unwrapped` does, without its coroutine and a step to sort.
+        result = _kept(session, effect, calls[0], await run_body(session, effect, calls[0], 1))
+        if session.follower is not None:
+            await session.follower.finished(result)
+        return _executed(Executed, session.port.now(), (result,))
+    steps: list[Step] = []
     for call, share in zip(effect.calls, effect.shares, strict=True):
         if plan.wraps and plan.tool(call.asked.name).wrappers.links:
             rings.append(ToolRing(session, effect, call, share))
@@ -63,9 +72,47 @@ async def _together(session: Session, steps: list[Step], limit: int | None) -> N
 
 async def _unwrapped(session: Session, effect: RunTools, call: CallState) -> CallResult:
     """Run a call without the ring that nobody stands in."""
-    result = CallResult(_DONE(call, await run_body(session, effect, call, 1)), effect.run)
+    result = _kept(session, effect, call, await run_body(session, effect, call, 1))
+    if session.follower is not None:
+        await session.follower.finished(result)
+    return result
+
+
+def _kept(session: Session, effect: RunTools, call: CallState, outcome: Outcome) -> CallResult:
+    """Return the result of a call that nobody wraps, kept where a batch that is cut short finds it."""
+    result = _result(CallResult, _DONE(call, outcome), effect.run)
+    if session.below:
+        result = _with_below(session, result)
     session.results[call.asked.id] = result
     return result
+
+
+async def _keep(session: Session, result: CallResult) -> CallResult:
+    """Keep the result of a call where a batch that is cut short finds it, and tell who follows the run."""
+    if session.below:
+        result = _with_below(session, result)
+    session.results[result.call.asked.id] = result
+    if session.follower is not None:
+        await session.follower.finished(result)
+    return result
+
+
+def _with_below(session: Session, result: CallResult) -> CallResult:
+    """Return the result of a call with what its sub-agent has used, and where that waits."""
+    call = result.call
+    below = session.below.get(call.asked.id)
+    if below is None:
+        return result
+    if below.extra and call.outcome is not None:  # runs of its body before it was suspended are attempts too
+        call = replace(call, outcome=evolve(call.outcome, attempts=call.outcome.attempts + below.extra))
+    return result._replace(
+        call=call,
+        broken=result.broken or below.broken,
+        below=below.runs,
+        spent=below.spent,
+        held=below.held(result.extra),
+        extra=below.extra + result.extra,
+    )
 
 
 _DONE = copier(CallState, "outcome")
@@ -78,7 +125,8 @@ def _so_far(session: Session, effect: RunTools, rings: list["ToolRing"]) -> tupl
         if call.id in session.results:
             found[call.id] = session.results[call.id]
         elif call.id not in found and call.id in session.started:
-            found[call.id] = CallResult(replace(call, outcome=unknown(1)), effect.run)
+            outcome = session.cut.get(call.id) or unknown(1)
+            found[call.id] = _with_below(session, CallResult(replace(call, outcome=outcome), effect.run))
     return tuple(result for call in effect.calls if (result := found.get(call.id)) is not None)
 
 
@@ -99,6 +147,10 @@ class ToolRing(Ring):
         self.attempts = 0
         self.returns = 0
         self.last: CallState | None = None
+        # A wrapper may try twice at once. Of a sub-agent one attempt waits for the other: what it may use is what
+        # that one has left.
+        below = isinstance(call.tool.function, RunBelow)
+        self.turn = anyio.Lock(fast_acquire=True) if below else None
 
     async def run_call(self) -> None:
         """Run the call through its wrappers and keep its result; never raises but for cancellation."""
@@ -116,7 +168,7 @@ class ToolRing(Ring):
             self.over = True
         if done.outcome is None:
             done = replace(done, outcome=NOT_EXECUTED)
-        self.session.results[call.id] = self.result(done)
+        await _keep(self.session, self.result(done))
 
     def result(self, done: CallState) -> CallResult:
         """Return the result of a call that has its outcome."""
@@ -137,7 +189,7 @@ class ToolRing(Ring):
         kept = self.session.results.get(self.call.id)
         if kept is not None or not self.attempts:
             return kept
-        return self.result(self.interrupted())
+        return _with_below(self.session, self.result(self.interrupted()))
 
     def interrupted(self) -> CallState:
         """Return the call as it stood when a wrapper broke: what its body did stays on record."""
@@ -150,7 +202,9 @@ class ToolRing(Ring):
         if not self.attempts:
             return None
         last = self.last.outcome if self.last is not None else None
-        return last if last is not None and self.returns == self.attempts else unknown(self.attempts)
+        if last is not None and self.returns == self.attempts:
+            return last
+        return self.session.cut.get(self.call.id) or unknown(self.attempts)
 
     async def layer(self, links: tuple[Link, ...], i: int, call: CallState) -> CallState:
         """Run wrapper `i` and what is inside it."""
@@ -195,7 +249,7 @@ class ToolRing(Ring):
                 return "outcome", f"only a failed outcome may be answered over, not {done.status}"
             return None
 
-        record = self.edge(link, base, after, rule)
+        record = self.edge(link, base, self.unsettled(link, base, after), rule)
         refused, answer = record.verdict.refused, record.verdict.answer
         if record.verdict is not base.verdict:
             if refused is not None and refused is not base.verdict.refused:
@@ -216,12 +270,17 @@ class ToolRing(Ring):
 
     async def leaf(self, call: CallState) -> CallState:
         """Run the body once. Raises LimitError, by which the run ends, when the call's share is spent."""
+        if self.turn is None:
+            return await self.body(call)
+        async with self.turn:
+            return await self.body(call)
+
+    async def body(self, call: CallState) -> CallState:
+        """Run the body, now. Raises as `leaf` does."""
         self.check_open()
-        if self.attempts and self.share is not None and self.attempts > self.share:
+        if self.attempts and self.share is not None and (used := self.used()) >= self.share:
             limit = self.session.setup.limits.tool_calls or 0
-            reason = exceeded(
-                "tool_calls", self.run.tool_calls + self.attempts - 1, limit, self.run.run_step, self.share
-            )
+            reason = exceeded("tool_calls", self.run.tool_calls + used, limit, self.run.run_step, self.share)
             raise self.fail(evolve(reason, call=call.id))
         self.attempts += 1
         outcome = await run_body(self.session, self.effect, call, number := self.attempts)
@@ -230,7 +289,31 @@ class ToolRing(Ring):
         else:
             self.returns += 1
         self.last = replace(call, outcome=outcome)
+        below = self.session.below.get(call.id)
+        if below is not None and below.broken is not None:
+            raise self.fail(*below.broken)
         return self.last
+
+    def used(self) -> int:
+        """Return what was used of the call's share: body runs beyond the first, and calls of its sub-agent."""
+        extra = max(0, self.attempts - 1)
+        below = self.session.below.get(self.call.id)
+        return extra if below is None else extra + below.extra + below.spent.tool_calls
+
+    def unsettled(self, link: Link, base: CallState, after: object) -> object:
+        """Put back what a wrapper made of a call whose sub-agent waits: its outcome is yet to come."""
+        if base.outcome is None or base.outcome.status != "pending" or not isinstance(after, CallState):
+            return after
+        kept = {"outcome": base.outcome, "verdict": base.verdict}
+        tried = {name: (getattr(after, name), mine) for name, mine in kept.items()}
+        undone = {name: pair for name, pair in tried.items() if not same(*pair)}
+        if not undone:
+            return after
+        restored = Transition(link.key, link.index, link.hook, "restored", NOTHING, undone, NOTHING)
+        problem = self.write_transition(restored, self.call.id)
+        if problem is not None:
+            raise self.fail(problem)
+        return replace(after, **kept)
 
 
 def answered(link: Link, done: Outcome | None, content: Content) -> Outcome:

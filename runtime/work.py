@@ -11,12 +11,17 @@ from ..capabilities.frozen import FrozenDict
 from ..capabilities.messages import AssistantMessage, Message
 from ..capabilities.state import RunState
 from ..capabilities.tools import Tool
+from .below import Held
+from .conversation import Conversation
 from .decisions import ApprovalRequest, Decision
-from .entries import Entry
+from .entries import Entry, EntryKind
 from .errors import Reason
-from .phases import Effect, Phase
+from .phases import Broken, Effect, Phase
 from .scribe import Scribe
 from .setup import Setup
+
+# What a named tuple's own constructor calls: 2,500 instructions less, two times a step.
+_new = tuple.__new__
 
 
 class Failure(Exception):
@@ -35,6 +40,8 @@ class MachineState(NamedTuple):
     `prepared`: the tools of the request under way. `batch`: its calls, without their run. `grants`: standing
     approvals. `approved`: digests of this batch that a person approved. `call_index` finds earlier call ids.
     `charged`, `announced`: whether the batch is booked, and whether what became of its calls is on record.
+    `held`: by call id, the sub-agents that wait for decisions. `instructions`: what the agent's came to when the
+    run started, with which each step begins. `conversation`: where this run's messages go.
     """
 
     setup: Setup
@@ -57,6 +64,9 @@ class MachineState(NamedTuple):
     reason: Reason | None = None
     cause: BaseException | None = None
     call_index: "CallIndex | None" = None
+    held: Mapping[str, Held] = FrozenDict()
+    instructions: str = ""
+    conversation: Conversation | None = None
 
 
 class CallIndex:
@@ -122,11 +132,39 @@ class Work(Scribe):
             self.reason,
             self.cause,
             self.call_index,
+            self.held,
+            self.instructions,
+            self.conversation,
         ) = state
+
+    def event(
+        self,
+        kind: EntryKind,
+        names: tuple[str, ...] = (),
+        facts: tuple[object, ...] = (),
+        call: str | None = None,
+        actor: str = "runtime",
+    ) -> None:
+        """Write down something that is no hook's doing, as a `Row`: what `write` does, at half the cost.
+
+        Six of these a step.
+        """
+        run = self.run
+        row = (kind, run.run_id, run.run_step, self.now, actor, call, names) + facts  # noqa: RUF005  # unpacking costs twice as much
+        self.entries.append(row)  # type: ignore[arg-type]  # read by `feed` and the log alone, which make entries of rows
+
+    def broke(self, broken: Broken) -> Failure:
+        """Write down what broke outside, and return what the run ends by."""
+        self.write_broken(broken)
+        return Failure(broken.reason, broken.cause)
+
+    def write_broken(self, broken: Broken) -> None:
+        """Write down what broke outside, and in which phase: no replay could work it out."""
+        self.write("note", facts={"broken": self.phase.value, "reason": broken.reason})
 
     def freeze(self) -> MachineState:
         """Return the state that the work has come to."""
-        return MachineState(
+        made = (
             self.setup,
             self.phase,
             self.run,
@@ -147,4 +185,8 @@ class Work(Scribe):
             self.reason,
             self.cause,
             self.call_index,
+            self.held,
+            self.instructions,
+            self.conversation,
         )
+        return _new(MachineState, made)

@@ -3,11 +3,13 @@
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 settings.register_profile("dev", deadline=None)
 # CI must give the same verdict on the same commit, and a failure must be repeatable elsewhere.
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+# That an example fails is all that is asked where mutants are tried (tests/mutation).
+settings.register_profile("mutants", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 

@@ -307,6 +307,8 @@ def run_states(draw: DrawFn) -> RunState:
         output_retries_used=draw(counts),
         output_retries=draw(counts),
         usage=draw(usages()),
+        usage_by_model=draw(st.dictionaries(st.sampled_from(sorted(MODELS)), usages(), max_size=2)),
+        cost=draw(st.none() | st.floats(0, 1000)),
         stopped=draw(st.none() | st.builds(Stop, words, st.none() | words)),
         failed=draw(st.none() | st.builds(Fail, words)),
         again=draw(st.none() | words),

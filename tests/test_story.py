@@ -254,6 +254,7 @@ STORY = [
     ("transition", "ToolBudget", "pay"),
     *SELECTED,
     *ANSWERED,
+    ("note", "runtime", None),
     *SELECTED,
     *ANSWERED,
     ("run_ended", "runtime", None),

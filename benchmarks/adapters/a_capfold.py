@@ -5,6 +5,7 @@ log to a JSON-lines file; "head" and "lines" read the log's head, or the whole l
 "count" and "count, every call" return the number of records instead of the output.
 """
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,11 +43,14 @@ class Stub:
 
     script: tuple[AssistantMessage, ...]
     stride: int
+    latency: float
     name: str = "stub"
     profile: ModelProfile = field(factory=ModelProfile)
 
     async def request(self, request: ModelRequest, meter: Meter) -> AssistantMessage:
         """Return the reply of this step; the meter books one attempt by itself."""
+        if self.latency:
+            await asyncio.sleep(self.latency)
         return self.script[(len(request.messages) - 1) // self.stride]
 
 
@@ -133,7 +137,7 @@ def make(job: Job) -> Run:
     kind = KINDS[job.kind]
     agent = Agent(
         "bench",
-        Stub(script_for(job), 1 + job.fanout),
+        Stub(script_for(job), 1 + job.fanout, job.latency),
         tools=(tool(echo),) if job.steps else (),
         capabilities=tuple(kind(key=f"{job.kind}{index}") for index in range(job.hooks)),
         limits=Limits(max_steps=job.steps + 10),

@@ -3,6 +3,7 @@
 That its tracing is off is said by the environment that `benchmarks.participants` gives it.
 """
 
+import asyncio
 import json
 from typing import Any
 
@@ -18,13 +19,16 @@ HOOKS: tuple[str, ...] = ("before_model", "after_model", "wrap_tool")
 class Stub(LLMClient):
     """Answers from a script."""
 
-    def __init__(self, script: list[LLMResponse], stride: int) -> None:
+    def __init__(self, script: list[LLMResponse], stride: int, latency: float) -> None:
         super().__init__(provider="test", model="stub", api_key="none")
         self.script = script
         self.stride = stride
+        self.latency = latency
 
     async def acomplete(self, messages: list[Any], tools: Any = None, **keywords: Any) -> LLMResponse:
         """Return the reply of this step. Any: the framework's own types, not looked into."""
+        if self.latency:
+            await asyncio.sleep(self.latency)
         reply = self.script[(len(messages) - 1) // self.stride]
         # A shallow copy: what is handed out belongs to the run.
         return LLMResponse(
@@ -82,7 +86,7 @@ def make(job: Job) -> Run:
     config.max_iterations = max(100, job.steps + 10)
     agent = Agent(
         "bench",
-        llm=Stub(script, 1 + job.fanout),
+        llm=Stub(script, 1 + job.fanout, job.latency),
         tools=[FunctionTool(name="echo", fn=echo)] if job.steps else [],
         config=config,
         middleware=[Noop() for _ in range(job.hooks)],

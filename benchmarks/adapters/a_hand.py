@@ -5,6 +5,7 @@ With a `base_url` it is the bare typed `create` of the openai client. Its hooks 
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..contract import ARGUMENTS, FINAL, TOOL_RESULT, USER, Job, Run, history_pairs
@@ -47,15 +48,24 @@ def script_for(job: Job) -> list[Message]:
     return [*replies, {"role": "assistant", "content": FINAL}]
 
 
+def model_for(job: Job) -> Callable[[list[Message]], Awaitable[Message]]:
+    """Return the stub model."""
+    script, stride, latency = script_for(job), 1 + job.fanout, job.latency
+
+    async def model(messages: list[Message]) -> Message:
+        if latency:
+            await asyncio.sleep(latency)
+        return script[(len(messages) - 1) // stride]
+
+    return model
+
+
 def make(job: Job) -> Run:
     """Prepare the loop."""
     if job.base_url:
         return make_openai(job)
-    script, stride = script_for(job), 1 + job.fanout
+    model = model_for(job)
     hooks = (hook,) * job.hooks
-
-    async def model(messages: list[Message]) -> Message:
-        return script[(len(messages) - 1) // stride]
 
     async def perform(call: Message) -> Message:
         arguments = json.loads(call["function"]["arguments"])

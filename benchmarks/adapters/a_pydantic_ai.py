@@ -1,5 +1,6 @@
 """pydantic-ai: capabilities on its four before and after hooks, no instrumentation, no request limit."""
 
+import asyncio
 from typing import Any
 
 from openai import AsyncOpenAI
@@ -32,9 +33,10 @@ HOOKS: tuple[str, ...] = (
 class Stub(Model):
     """Answers from a script."""
 
-    def __init__(self, script: list[ModelResponse]) -> None:
+    def __init__(self, script: list[ModelResponse], latency: float) -> None:
         super().__init__()
         self.script = script
+        self.latency = latency
 
     @property
     def model_name(self) -> str:
@@ -54,6 +56,8 @@ class Stub(Model):
     ) -> ModelResponse:
         """Return the reply of this step; all results of a step stand in one request message here."""
         self.prepare_request(model_settings, model_request_parameters)
+        if self.latency:
+            await asyncio.sleep(self.latency)
         reply = self.script[(len(messages) - 1) // 2]
         # The framework writes ids of the run into the response, so each run gets a shallow copy.
         return ModelResponse(
@@ -99,7 +103,7 @@ def make(job: Job) -> Run:
     ]
     script.append(ModelResponse(parts=[TextPart(FINAL)], usage=usage))
     agent = Agent(
-        Stub(script),
+        Stub(script, job.latency),
         tools=[Tool(echo, takes_ctx=False)] if job.steps else [],
         capabilities=[Noop() for _ in range(job.hooks)],
     )

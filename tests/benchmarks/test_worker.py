@@ -1,5 +1,6 @@
 """One participant's process: a job is done in full, or it is not timed."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,7 +10,7 @@ from attrs import asdict
 
 from benchmarks.adapters import a_hand
 from benchmarks.contract import FINAL, Job, Run, history_pairs
-from benchmarks.worker import Workbench, answer
+from benchmarks.worker import Workbench, answer, resident
 
 
 @pytest.fixture
@@ -60,6 +61,44 @@ def test_a_block_is_timed_in_nanoseconds(bench: Workbench) -> None:
     reply = answer(bench, json.dumps({"op": "bench", "job": asdict(Job()), "n": 3}))
     assert {"cpu", "wall"} == set(reply)
     assert all(isinstance(value, int) and value >= 0 for value in reply.values())
+
+
+class Meeting:
+    """An adapter whose runs wait for each other: none ends before `size` of them have begun."""
+
+    HOOKS: tuple[str, ...] = ()
+
+    def __init__(self, size: int) -> None:
+        self.missing = size
+        self.full = asyncio.Event()
+
+    def make(self, job: Job) -> Run:
+        """Return a run that waits for the rest of the crowd."""
+
+        async def run() -> str:
+            self.missing -= 1
+            if not self.missing:
+                self.full.set()
+            await self.full.wait()
+            return FINAL
+
+        return run
+
+
+def test_a_crowd_runs_at_once() -> None:
+    """All runs of a crowd are under way together; what it took and what it grew by are whole and not negative."""
+    with closing(Workbench(Meeting(5), __file__)) as bench:
+        reply = answer(bench, json.dumps({"op": "crowd", "job": asdict(Job()), "n": 5}))
+    assert {"cpu", "wall", "memory"} == set(reply)
+    assert all(isinstance(value, int) and value >= 0 for value in reply.values())
+
+
+def test_resident_memory_is_seen_to_grow() -> None:
+    """What is written to is resident, and its peak stays after it is gone."""
+    before = resident(forget_peak=True)
+    size = 64 * 2**20
+    del bytearray(size)[:]
+    assert resident() - before >= size // 2
 
 
 def test_the_history_alternates_and_ends_before_the_prompt() -> None:

@@ -11,7 +11,7 @@ from capfold.capabilities.state import RunState
 TABLE = {
     Owner.SEALED: "run_id root_run_id parent_run_id agent inventory context history_start output_spec facts",
     Owner.RUNTIME: "status run_step max_steps requests tool_calls tool_retries unselected_retries_used "
-    "output_retries_used output_retries usage",
+    "output_retries_used output_retries usage usage_by_model cost",
     Owner.LATCH: "stopped failed again notes",
     Owner.HISTORY: "messages",
     Owner.REQUEST: "request_messages model settings instructions tools",

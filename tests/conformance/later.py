@@ -1,32 +1,20 @@
 """Which cases wait for a later part, and what is still missing where a case is tested in part. Plain data."""
 
-_STREAM = "streams: `agent.stream` and `hold_stream`"
-_STORE = "stores, around which `wrap_load_messages` and `wrap_save_messages` are called"
-_CHILD = "sub-agents: `agent.as_tool`"
 _PII = "RedactPII, Guard and their detector"
 
 # Id -> what it waits for.
 LATER: dict[str, str] = {
-    "H-28": _STREAM,
-    "H-29": _STORE,
-    "H-30": _STORE,
     "H-36": "a durable port that reruns a step; attempts of a wrapper are in A-14",
     "H-37": "a durable port that reruns a step; attempts of a wrapper share one key in A-14",
     "H-41": "the model `Retry`",
     "H-42": "attachments: a blob store, and the capability that moves parts to it",
-    "H-45": "`agent.start`, whose handle stops a run from outside",
     "H-48": "check_port, for durable ports",
-    "A-34": _CHILD,
-    "A-52": f"{_CHILD}; and Counter, an allowance over many runs",
     "F-06": "Guard: the table of README says when to use which, once there are both",
-    "F-24": _CHILD,
     "F-56": _PII,
     "F-57": _PII,
     "F-58": _PII,
     "F-60": _PII,
     "F-61": _PII,
-    "F-68": _STREAM,
-    "F-69": _STREAM,
     "F-77": "the ready-made cache of responses, whose key this is about",
     "F-82": "spans of OpenTelemetry",
 }
@@ -35,24 +23,18 @@ LATER: dict[str, str] = {
 IN_PART: dict[str, str] = {
     "H-16": "a port that runs tools elsewhere, under wrappers too",
     "H-40": "the model `Retry` in place of the test's own",
-    "H-46": "replay, which reproduces the times",
     "A-14": "RetryTool in place of the test's own",
-    "A-36": f"{_CHILD}: the child gets the same object",
-    "A-54": f"{_CHILD}: a sub-agent is a member of the toolkit",
+    "A-52": "Counter, an allowance over many runs, in place of a limit of one",
     "F-02": "laws: the same pairs under the stateful RunMachine",
     "F-04": "Guard in place of the test's own",
     "F-05": "Guard in place of the test's own",
-    "F-08": "stores: what was blocked is not saved",
-    "F-20": f"{_CHILD}: hooks of the child read the same context",
     "F-62": "RedactPII in place of the test's own",
     "F-64": "RedactPII in place of the test's own",
-    "F-65": "RedactPII in place of the test's own; and stores, where the text is kept",
-    "F-66": "stores: two runs of one stored conversation",
-    "F-70": "stores: the stored text is masked",
+    "F-65": "RedactPII in place of the test's own",
+    "F-69": "RedactPII in place of the test's own",
     "F-72": "RedactPII in place of the test's own",
     "F-76": "the ready-made cache of responses, on a CacheStore",
     "F-80": "the ready-made cache of results, on a CacheStore",
     "F-81": "the ready-made cache of results, on a CacheStore",
     "E-09": "RedactPII in place of the test's own",
-    "E-22": f"{_CHILD}: the permissions of a parent deny",
 }

@@ -17,6 +17,7 @@ from capfold.capabilities import (
     FromCall,
     FromContext,
     FromDeps,
+    RequireApproval,
     RunState,
     Tool,
     ToolBudget,
@@ -30,7 +31,15 @@ from capfold.capabilities import (
     tool,
 )
 from capfold.capabilities.capability import Declaration
-from capfold.runtime import Agent, ScriptedModel, dump_capabilities, load_capabilities
+from capfold.runtime import (
+    Agent,
+    Approve,
+    LimitError,
+    Limits,
+    ScriptedModel,
+    dump_capabilities,
+    load_capabilities,
+)
 from tests.conformance import kit
 from tests.conformance.kit import LIBRARY_TOOL, Befores, Desk, Onion, Seen, agent, calls, gate
 from tests.corruption.builders import at, records, spy
@@ -498,6 +507,49 @@ async def test_a33_each_run_starts_anew() -> None:
     assert 1 == first.state.slot_of("Mark")
 
 
+async def test_a34_the_context_of_a_sub_agent_is_a_copy_of_nothing() -> None:
+    """It gets the caller's; what its hooks or tools try to write into it, nested lists too, reaches nobody."""
+    refused: list[type] = []
+
+    def write(state: RunState) -> RunState:
+        roles: Any = state.context["roles"]
+        try:
+            roles.append("admin")
+        except (AttributeError, TypeError) as error:
+            refused.append(type(error))
+        changed = evolve(state, context={**state.context, "roles": ["admin"]})
+        assert ["admin"] == changed.context["roles"]
+        return state
+
+    child = agent(["found"], capabilities=[at("before_model_request", write, "Write")])
+    made = agent([call("agent", {"task": "go"}, id="c"), "done"], tools=[child.as_tool("Ask.")])
+    roles = ["reader", ["nested"]]
+    result = await made.run("go", context={"roles": roles})
+    assert (1, {"c": "found"}) == (len(refused), contents(result.messages))
+    assert (["reader", ["nested"]], {"roles": roles}) == (roles, result.state.context)
+
+
+async def test_a36_dependencies_go_by_reference_into_a_sub_agent() -> None:
+    """The tool, the wrapper and the gatherer of the child get the very object."""
+    got: list[object] = []
+
+    @tool
+    def work(context: ToolContext) -> str:
+        """Do a piece of work."""
+        got.append(context.deps)
+        return "done"
+
+    async def around(call_next: CallNext[CallState, CallState], call: CallState) -> CallState:
+        got.append(call_next.deps)
+        return await call_next(call)
+
+    child = agent([call("work"), "found"], tools=[work.with_capabilities(around)])
+    made = agent([call("agent", {"task": "go"}), "done"], tools=[child.as_tool("Ask.")])
+    deps = object()
+    await made.run("go", deps=deps)
+    assert [True, True] == [one is deps for one in got]
+
+
 async def test_a36_dependencies_go_by_reference_and_are_never_written() -> None:
     """`deps is o` in tool and wrapper; the snapshot of the run has no trace of it."""
     got: list[object] = []
@@ -700,6 +752,33 @@ async def test_a50_the_runs_dependencies_win_over_the_agents() -> None:
     assert {"c1": "agent's"} == contents((await made.run("go")).messages)
 
 
+async def test_a52_an_allowance_counts_the_calls_of_sub_agents() -> None:
+    """Through every ask: two calls of the run's own, one of its sub-agent's; then nothing is left."""
+    desk = Desk()
+    gate = [RequireApproval({"work"})]
+    child = agent([*calls(2), "found"], tools=[desk.tool()], capabilities=gate)
+    asked = call("agent", {"task": "go"}, id="c")
+    made = agent(
+        [*calls(1), asked, *calls(3), "done"],
+        tools=[child.as_tool("Ask."), desk.tool()],
+        capabilities=gate,
+        limits=Limits(tool_calls=3),
+    )
+    waits: list[str] = []
+
+    async def to_the_end() -> None:
+        result = await made.run("go")
+        while result.status == "suspended":
+            waits.append(result.pending[0].call_id)
+            result = await made.resume(result.snapshot(), {one.digest: Approve() for one in result.pending})
+
+    with pytest.raises(LimitError) as caught:
+        await to_the_end()
+    partial = caught.value.partial
+    assert partial is not None
+    assert (["c1", "c2"], ["work1", "work2"], 3) == (waits, desk.ran, partial.tool_calls)
+
+
 async def test_a53_a_used_budget_describes_itself_as_before() -> None:
     """Its counter lives outside of it, so `describe()` is unchanged; the counter is not."""
     shared = Shared(2)
@@ -713,7 +792,7 @@ async def test_a53_a_used_budget_describes_itself_as_before() -> None:
 
 
 async def test_a54_a_toolkits_gate_covers_every_member() -> None:
-    """A nested toolkit's tool, a schema tool and a plain function all pass its gate."""
+    """A nested toolkit's tool, a schema tool, a plain function and a sub-agent all pass its gate."""
     seen: list[str] = []
     desk = Desk()
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -731,10 +810,12 @@ async def test_a54_a_toolkits_gate_covers_every_member() -> None:
             Toolkit("inner", [desk.tool("nested")]),
             Tool.from_schema("schema", "", schema, run_schema),
             plain,
+            agent(["found"]).as_tool("Ask.", name="below"),
         ],
         capabilities=[spy("admit_tool_execute", lambda call: seen.append(call.name))],
     )
     asked = [call(name, {"n": 1}, id=name) for name in ("nested", "schema", "plain", "outside")]
+    asked.append(call("below", {"task": "go"}, id="below"))
     result = await agent([asked, "done"], tools=[kept, desk.tool("outside")]).run("go")
-    assert ["nested", "schema", "plain"] == seen
-    assert dict.fromkeys(("nested", "schema", "plain", "outside"), "succeeded") == statuses(result.messages)
+    assert ["nested", "schema", "plain", "below"] == seen
+    assert {one.id: "succeeded" for one in asked} == statuses(result.messages)

@@ -439,6 +439,32 @@ async def test_e22_a_call_that_a_hook_added_is_judged_like_any_other() -> None:
     assert ["work1"] == desk.ran
 
 
+async def test_e22_a_call_added_in_a_sub_agent_is_judged_by_the_parent_too() -> None:
+    """What the parent's permissions deny stays denied, whoever asks for it below."""
+    desk = Desk()
+
+    def add(state: RunState) -> RunState:
+        assert state.response is not None
+        if not state.response.tool_calls:
+            return state
+        added = (*state.response.tool_calls, call("drop", {"n": 1}, id="added"))
+        return state.respond(evolve(state.response, tool_calls=added))
+
+    child = agent(
+        [*calls(1), "found"],
+        tools=[desk.tool(), desk.tool("drop")],
+        capabilities=[at("after_model_request", add, "A")],
+    )
+    made = agent(
+        [call("agent", {"task": "go"}), "done"],
+        tools=[child.as_tool("Ask.")],
+        permissions=Permissions((("drop", "deny"),)),
+    )
+    result = await made.run("go")
+    (refused,) = records(result.log, "call_refused")
+    assert ("added", "denied", ["work1"]) == (refused.call, refused.facts["status"], desk.ran)
+
+
 async def test_e24_a_failing_after_hook_keeps_the_effect_on_record() -> None:
     """Status `succeeded` and the effect stay; the content is withheld from history and is in the log only."""
 
@@ -556,13 +582,14 @@ FORGED: dict[str, object] = {
     "status": "completed",
     "tool_retries": FrozenDict({"work": 1}),
     "usage": Usage(input_tokens=999, output_tokens=0),
+    "usage_by_model": FrozenDict({"scripted": Usage(input_tokens=999, output_tokens=0)}),
 }
 
 
 @pytest.mark.parametrize("name", RUNTIME_FIELDS)
 @pytest.mark.parametrize("point", ["before_run", *MODEL_HOOKS])
 async def test_e33_a_write_to_an_account_is_restored_and_on_record(name: str, point: str) -> None:
-    """Decided: ten fields, not six. The run completes; the record names key, hook, field, and what was tried."""
+    """Decided: twelve fields, not six. The run completes; the record names key, hook, field, and what was tried."""
     value = FORGED.get(name, 777)
     made = agent(["done"], capabilities=[at(point, lambda run: evolve(run, **{name: value}), "A")])
     result = await made.run("go")
@@ -615,7 +642,7 @@ async def test_e36_a_limit_cannot_be_moved(value: int) -> None:
     assert [{"max_steps": {"tried": value, "kept": 2}}] * 2 == restored
     # The others of these names in a state are counts: no other bound is within reach of a hook.
     shared = {field.name for field in fields(Limits)} & {field.name for field in fields(RunState)}
-    assert {"max_steps", "requests", "tool_calls"} == shared
+    assert {"max_steps", "requests", "tool_calls", "cost"} == shared
 
 
 async def test_e37_a_selection_after_the_request_is_rejected_with_what_is_legal() -> None:

@@ -45,6 +45,9 @@ from capfold.runtime import (
     Approve,
     Blocked,
     BlockedError,
+    Chunks,
+    Delta,
+    Ended,
     InvalidReturn,
     LimitError,
     Limits,
@@ -55,6 +58,7 @@ from capfold.runtime import (
     messages_to_openai,
     verify,
 )
+from capfold.runtime.memory_store import MemoryStore
 from capfold.runtime.scripted_model import Reply
 from tests.conformance.kit import Desk, Onion, Seen, Traced, agent, calls, requests_of, texts
 from tests.corruption.builders import at, culprit, failure, partial_of, records, spy
@@ -217,6 +221,15 @@ async def test_f08_an_output_guard_looks_at_the_final_output_only() -> None:
     assert "bad end" in json.dumps(raw)
 
 
+async def test_f08_what_was_blocked_is_not_saved() -> None:
+    """The store has the turn without the text that the guard blocked."""
+    store = MemoryStore()
+    made = agent(["bad end"], capabilities=[OutputGuard()], store=store)
+    await failure(made.run("go", conversation="c"))
+    kept = texts(await store.load("c"))
+    assert ("go", 2, False) == (kept[0], len(kept), "bad end" in str(kept))
+
+
 def test_f09_a_second_capability_of_one_class_needs_a_name() -> None:
     """Two TrimMessages in one list: the error says `key=`; with it both are there."""
     with pytest.raises(ValueError, match=r"key='TrimMessages_2'"):
@@ -374,6 +387,34 @@ async def test_f20_every_hook_reads_the_callers_context() -> None:
     made = agent([*calls(1), "done"], tools=[Desk().tool()], capabilities=on_every_hook(look))
     await made.run("go", context={"tenant": 1})
     assert (10, {1}) == (len(seen), set(seen.values()))
+
+
+async def test_f20_a_sub_agents_hooks_read_the_same_context() -> None:
+    """In all ten hooks of the child."""
+    seen: dict[str, object] = {}
+
+    def look(point: str, record: RunState | CallState) -> None:
+        seen[point] = run_of(record).context["tenant"]
+
+    child = agent([*calls(1), "found"], tools=[Desk().tool()], capabilities=on_every_hook(look))
+    made = agent([call("agent", {"task": "go"}), "done"], tools=[child.as_tool("Ask.")])
+    await made.run("go", context={"tenant": 1})
+    assert (10, {1}) == (len(seen), set(seen.values()))
+
+
+async def test_f24_a_sub_agents_hooks_read_its_own_name() -> None:
+    """`state.agent` is that of the run that the hook is called in, also of a hook that both have."""
+    seen: list[str] = []
+    look = spy("before_model_request", lambda state: seen.append(state.agent), "look")
+    child = Agent("child", ScriptedModel(["found"]), capabilities=[look])
+    made = Agent(
+        "parent",
+        ScriptedModel([call("child", {"task": "go"}), "done"]),
+        tools=[child.as_tool("Ask.")],
+        capabilities=[look],
+    )
+    await made.run("go")
+    assert ["parent", "child", "parent"] == seen
 
 
 async def test_f21_the_step_counts_from_one() -> None:
@@ -553,9 +594,9 @@ async def test_f34_a_cancelled_run_answers_every_call() -> None:
         await anyio.sleep(60)
         return "too late"
 
-    state, _ = await cancelled(agent([calls(1, 2, 3), "done"], tools=[work]), scope)
-    check_closed(state.run.messages)
-    assert dict.fromkeys(("c1", "c2", "c3"), "unknown") == statuses(state.run.messages)
+    run, _ = await cancelled(agent([calls(1, 2, 3), "done"], tools=[work]), scope)
+    check_closed(run.messages)
+    assert dict.fromkeys(("c1", "c2", "c3"), "unknown") == statuses(run.messages)
 
 
 async def test_f36_a_skipped_call_gets_a_note() -> None:
@@ -789,9 +830,11 @@ async def test_f64_a_reply_is_masked_for_output_and_history() -> None:
 
 
 async def test_f65_the_users_message_stays_as_said() -> None:
-    """Under a redacting capability the user's own text in the result is raw."""
-    result = await agent(["done"], capabilities=[Redact()]).run(f"card {CARD}")
-    assert [f"card {CARD}", "done"] == texts(result.new_messages)
+    """Under a redacting capability the user's own text is raw, in the result and in the store."""
+    store = MemoryStore()
+    made = agent(["done"], capabilities=[Redact()], store=store)
+    result = await made.run(f"card {CARD}", conversation="c")
+    assert [f"card {CARD}", "done"] == texts(result.new_messages) == texts(await store.load("c"))
 
 
 async def test_f66_history_is_never_rewritten() -> None:
@@ -803,14 +846,58 @@ async def test_f66_history_is_never_rewritten() -> None:
     assert [f"card {CARD}", "one", "and?", "two"] == texts(second.messages)
 
 
+async def test_f66_a_stored_turn_is_never_rewritten() -> None:
+    """Two runs in one stored conversation: what the first one saved stands there as it was, the second follows."""
+    store = MemoryStore()
+    made = agent(["one", "two"], capabilities=[Redact()], store=store)
+    await made.run(f"card {CARD}", conversation="c")
+    before = await store.load("c")
+    await made.run("and?", conversation="c")
+    after = await store.load("c")
+    assert before == after[:2]
+    assert [f"card {CARD}", "one", "and?", "two"] == texts(after)
+    assert "card [CARD]" == requests_of(made)[1].messages[0].content
+
+
+async def test_f68_a_stream_comes_to_what_a_run_comes_to() -> None:
+    """Under one list of capabilities: one final state, one log head."""
+
+    def made() -> Agent[str]:
+        beside = AssistantMessage(f"I saw {CARD}", tool_calls=tuple(calls(1)), finish_reason="tool_calls")
+        return agent([beside, f"It is {CARD}"], tools=[Desk().tool()], capabilities=[Redact(), ToolBudget(3)])
+
+    result = await made().run("go")
+    async with made().stream("go") as events:
+        *_, end = [event async for event in events]
+    assert isinstance(end, Ended)
+    assert end.result is not None
+    assert result.log.head == end.result.log.head
+    assert _plain(result.state) == _plain(end.result.state)
+
+
+def _plain(state: RunState) -> RunState:
+    """Return a state without the objects that each agent has of its own."""
+    return evolve(state, model=None, inventory=(), tools=())
+
+
+async def test_f69_a_held_stream_shows_no_card() -> None:
+    """`hold_stream=True`, and a card split over three chunks: no delta has a part of it, and the text still comes."""
+    chunks = Chunks("Yours is 4111 1", "111 1111 ", "1111, I see.")
+    async with agent([chunks], capabilities=[Redact(hold_stream=True)]).stream("go") as events:
+        told = [event.text async for event in events if isinstance(event, Delta)]
+    assert "Yours is [CARD], I see." == "".join(told)
+
+
 async def test_f70_input_is_redacted_for_good_before_the_first_step() -> None:
-    """`before_run` rewrites this run's input: what is kept of the user's text is masked."""
+    """`before_run` rewrites this run's input: what is kept of the user's text is masked, and so what is stored."""
 
     def redact(state: RunState) -> RunState:
         return evolve(state, messages=tuple(mask(message) for message in state.messages))
 
-    result = await agent(["done"], capabilities=[at("before_run", redact, "Input")]).run(f"card {CARD}")
-    assert ["card [CARD]", "done"] == texts(result.messages)
+    store = MemoryStore()
+    made = agent(["done"], capabilities=[at("before_run", redact, "Input")], store=store)
+    result = await made.run(f"card {CARD}", conversation="c")
+    assert ["card [CARD]", "done"] == texts(result.messages) == texts(await store.load("c"))
 
 
 async def test_f72_parts_that_are_no_text_pass_untouched() -> None:

@@ -3,6 +3,7 @@
 import inspect
 import pkgutil
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -17,17 +18,22 @@ from capfold.capabilities import (
     CallNext,
     CallState,
     Capability,
+    Message,
     Outcome,
     RefuseTools,
     RunState,
+    SaveNext,
     Tool,
     call,
     is_declared_destructive,
     is_destructive,
     tool,
 )
+from capfold.capabilities.views import balance_problem
 from capfold.runtime import (
     Agent,
+    Chunks,
+    Delta,
     FunctionModel,
     HookError,
     HookFailed,
@@ -44,6 +50,8 @@ from capfold.runtime import (
     ScriptedModel,
     machine,
 )
+from capfold.runtime.log_replay import replay
+from capfold.runtime.memory_store import MemoryStore
 from capfold.runtime.phases import CallResult, Executed, Finish, RequestModel, Responded, RunTools
 from tests.conformance.kit import Befores, Desk, Onion, Seen, Traced, agent, calls, requests_of, texts
 from tests.corruption.builders import at, culprit, failure, partial_of, records, spy
@@ -409,6 +417,86 @@ async def test_h26_a_tool_cannot_be_changed_in_place() -> None:
     assert {"y": 2} == made.tools[0].metadata == work.metadata
 
 
+class Oldest(Capability):
+    """Leaves the oldest exchange out when the conversation is loaded; a broken one leaves half of it."""
+
+    exchange = 2
+
+    async def wrap_load_messages(
+        self, call_next: CallNext[RunState, Sequence[Message]], state: RunState
+    ) -> Sequence[Message]:
+        return (await call_next(state))[self.exchange :]
+
+
+class HalfOldest(Oldest):
+    """Leaves the call of the oldest exchange out, and its result in."""
+
+    exchange = 1
+
+
+@frozen
+class Complete(Capability):
+    """Writes down the responses that its wrapper gets from inside."""
+
+    seen: Seen
+
+    async def wrap_model_request(self, call_next: CallNext[RunState, RunState], state: RunState) -> RunState:
+        after = await call_next(state)
+        assert after.response is not None
+        self.seen.add(after.response.text)
+        return after
+
+
+async def test_h28_a_model_wrapper_sees_whole_responses_of_a_stream() -> None:
+    """One complete response, as in `run`, when the last piece of it has come."""
+    seen = Seen()
+    script = [Chunks("It ", "is ", "done.")]
+    async with agent(script, capabilities=[Complete(seen)]).stream("go") as events:
+        told = [event.text async for event in events if isinstance(event, Delta)]
+    assert ["It ", "is ", "done."] == told
+    await agent(script, capabilities=[Complete(seen)]).run("go")
+    assert ["It is done."] * 2 == seen.lines
+
+
+async def test_h29_a_wrapper_shortens_what_is_loaded() -> None:
+    """The oldest exchange is dropped on load: the request shows it dropped, and the store keeps it."""
+    store = MemoryStore()
+    made = agent(["one", "two", "three"], capabilities=[Oldest()], store=store)
+    for prompt in ("1", "2", "3"):
+        await made.run(prompt, conversation="c")
+    assert ["2", "two", "3"] == texts(requests_of(made)[2].messages)
+    assert ["1", "one", "2", "two", "3", "three"] == texts(await store.load("c"))
+
+
+async def test_h29_an_unbalanced_load_names_the_wrapper() -> None:
+    """Half an exchange is left: an error by key and hook, and no request."""
+    store = MemoryStore()
+    made = agent(["one", "two"], capabilities=[HalfOldest()], store=store)
+    await made.run("1", conversation="c")
+    error = await failure(made.run("2", conversation="c"))
+    assert ("InvalidView", "HalfOldest", "wrap_load_messages", "messages") == culprit(error)
+    assert 1 == len(requests_of(made))
+
+
+async def test_h30_a_run_that_fails_is_saved_once_and_balanced() -> None:
+    """It fails at step 2: save was called once, with the closed messages of step 1."""
+    seen: list[list[object]] = []
+
+    class Saves(Capability):
+        async def wrap_save_messages(
+            self, call_next: SaveNext, state: RunState, messages: Sequence[Message]
+        ) -> None:
+            seen.append(texts(messages))
+            assert balance_problem(messages) is None
+            await call_next(state, messages)
+
+    store = MemoryStore()
+    lost = ModelError("server", "gone", retryable=False)
+    made = agent([calls(1), lost], tools=[Desk().tool()], capabilities=[Saves()], store=store)
+    await failure(made.run("go", conversation="c"))
+    assert [["go", "", "did 1"]] == seen == [texts(await store.load("c"))]
+
+
 async def test_h32_the_first_listed_wrapper_is_the_outermost() -> None:
     """Wrappers A, B: enter A B, leave B A."""
     seen = Seen()
@@ -473,7 +561,7 @@ async def test_h34_one_capability_serves_concurrent_runs() -> None:
 
 def test_h38_capability_is_the_one_public_base() -> None:
     """Every exported class with hooks derives from `Capability`, and no alias of it is exported."""
-    exported = {name: getattr(capfold.capabilities, name) for name in capfold.capabilities.__all__}
+    exported = {name: getattr(capfold.capabilities, name) for name in vars(capfold.capabilities)["__all__"]}
     classes = {name: value for name, value in exported.items() if isinstance(value, type)}
     with_hooks = {name for name, value in classes.items() if hasattr(value, "before_model_request")}
     assert with_hooks == {name for name, value in classes.items() if issubclass(value, Capability)}
@@ -534,6 +622,28 @@ async def test_h44_a_tool_that_is_too_slow_is_unknown() -> None:
     assert {"c1": "unknown"} == statuses(result.messages)
 
 
+async def test_h45_a_stop_while_two_tools_run() -> None:
+    """The one that has finished keeps its result, the one that has not begun is `not_executed`, the run "stopped"."""
+    reached = anyio.Event()
+    desk = Desk()
+
+    @tool(sequential=True)
+    async def wait(n: int) -> str:
+        """Wait for a word that never comes."""
+        reached.set()
+        await anyio.sleep_forever()
+        return "never"
+
+    batch = [*calls(1), *calls(2, name="wait"), *calls(3, name="wait")]
+    async with agent([batch, "never"], tools=[desk.tool(), wait]).start("go") as handle:
+        await reached.wait()
+        await handle.stop("enough")
+        result = await handle.result()
+    assert ("stopped", "enough") == (result.status, result.output)
+    assert {"c1": "succeeded", "c2": "unknown", "c3": "not_executed"} == statuses(result.messages)
+    assert ["work1"] == desk.ran
+
+
 async def test_h46_messages_carry_the_readings_of_the_clock() -> None:
     """Under a fake clock each message's time is one of its readings, in order; equal clocks, equal times."""
 
@@ -547,7 +657,11 @@ async def test_h46_messages_carry_the_readings_of_the_clock() -> None:
         model = ScriptedModel([*calls(1), "done"])
         made = Agent("agent", model, tools=[Desk().tool()], port=LocalPort(clock=clock))
         result = await made.run("go")
-        return readings, [message.at for message in result.messages]
+        read = list(readings)
+        again = [message.at for message in replay(result.log, made).state.messages]
+        assert [message.at for message in result.messages] == again
+        assert read == readings  # a replay reads no clock
+        return readings, again
 
     readings, at_times = await times()
     assert [time for time in readings if time in at_times] == at_times

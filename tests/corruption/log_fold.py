@@ -23,7 +23,9 @@ class Folded:
         self.notes: list[str] = []
         self.status = "running"
         self.steps = self.requests = self.tool_calls = 0
-        self.tokens = 0
+        self.tokens: int | None = 0
+        self.by_model: dict[str, int | None] = {}
+        self.cost: float | None = 0.0
         self.response: dict[str, Any] | None = None
         self.sent: list[dict[str, Any]] = []
         self.outcomes: dict[str, dict[str, Any]] = {}
@@ -48,7 +50,7 @@ class Folded:
         facts: Any = record.facts
         self.response = dict(facts["response"])
         self.sent.append(self.response)
-        self.charge(1, [facts["response"]["usage"]])
+        self.charge(1, [{**facts, "usage": facts["response"]["usage"]}])
 
     def model_requested(self, record: AuditRecord) -> None:
         self.sent = []
@@ -56,10 +58,13 @@ class Folded:
     def note(self, record: AuditRecord) -> None:
         facts: Any = record.facts
         self.requests += facts.get("requests_without_response", 0)
+        if "asked_again" in facts:
+            self.answer()
+            self.messages.append({"content": facts["asked_again"]})
         if "response_used" in facts:
             self.response = self.sent[facts["response_used"]]
         if "requests" in facts:
-            self.charge(facts["requests"], facts["usages"])
+            self.charge(facts["requests"], facts["bills"])
         if "renamed_calls" in facts and self.response is not None:
             calls = [
                 {**call, "id": facts["renamed_calls"].get(call["id"], call["id"])}
@@ -67,17 +72,32 @@ class Folded:
             ]
             self.response = {**self.response, "tool_calls": calls}
 
-    def charge(self, requests: int, usages: Iterable[Any]) -> None:
-        """Count requests and their tokens."""
+    def charge(self, requests: int, bills: Iterable[Any]) -> None:
+        """Count requests, their tokens in all and by model, and their dollars."""
         self.requests += requests
-        self.tokens += sum(usage["input_tokens"] + usage["output_tokens"] for usage in usages)
+        for bill in bills:
+            usage = bill["usage"] or {"input_tokens": None, "output_tokens": None}
+            unknown = None in {usage["input_tokens"], usage["output_tokens"]}
+            tokens = None if unknown else usage["input_tokens"] + usage["output_tokens"]
+            self.tokens = _sum(self.tokens, tokens)
+            self.by_model[bill["model"]] = _sum(self.by_model.get(bill["model"], 0), tokens)
+            known = self.cost is not None and bill["cost"] is not None
+            self.cost = round(self.cost + bill["cost"], 12) if known else None
 
     def enter(self) -> None:
         """Let the response into the history."""
         if self.response is not None:
-            self.messages.append(self.response)
-            self.open = list(self.response["tool_calls"])
+            calls = [
+                call if call["id"] else {**call, "id": self.made_id(i)}
+                for i, call in enumerate(self.response["tool_calls"])
+            ]
+            self.messages.append({**self.response, "tool_calls": calls})
+            self.open = calls
             self.response = None
+
+    def made_id(self, i: int) -> str:
+        """Return the id of the call at a place of the response, which came without one: by its place alone."""
+        return f"call_{len(self.messages)}_{i}"
 
     def call_admitted(self, record: AuditRecord) -> None:
         self.enter()
@@ -92,6 +112,19 @@ class Folded:
         facts: Any = record.facts
         self.outcomes[str(record.call)] = dict(facts["outcome"])
         self.tool_calls += facts.get("extra", 0)
+        if "below" in facts:
+            self.below(facts)
+
+    def below(self, facts: Any) -> None:
+        """Book what the runs below a call used."""
+        self.requests += facts["requests"]
+        self.tool_calls += facts["tool_calls"]
+        for model, usage in facts["usage_by_model"].items():
+            tokens = usage["input_tokens"] + usage["output_tokens"]
+            self.tokens += tokens
+            self.by_model[model] = self.by_model.get(model, 0) + tokens
+        known = self.cost is not None and facts["cost"] is not None
+        self.cost = round(self.cost + facts["cost"], 12) if known else None
 
     def transition(self, record: AuditRecord) -> None:
         changes: Any = record.changes
@@ -128,6 +161,10 @@ class Folded:
         facts: Any = record.facts
         self.status = facts["status"]
         self.fields["output"] = facts.get("output")
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
 
 
 def folded(records: Iterable[AuditRecord]) -> Folded:

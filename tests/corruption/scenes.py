@@ -26,10 +26,11 @@ from capfold.capabilities import (
 )
 from capfold.capabilities.capability import AnyCapability
 from capfold.capabilities.grid import REDUCERS
-from capfold.runtime import Agent, Approver, AuditRecord, LocalPort, Log, RunError, machine
+from capfold.runtime import Agent, Approver, AuditRecord, Ended, LocalPort, Log, RunError, machine
 from capfold.runtime.driver import Driver
+from capfold.runtime.recorder import Recorder
 from capfold.runtime.session import Session
-from capfold.runtime.work import MachineState
+from tests.corruption import driving
 
 # One action serves every hook, whose records differ: what it may do with the record is the test's business.
 Action = Callable[[Any], Any]
@@ -173,15 +174,36 @@ class MemorySink:
 
 async def cancelled(
     agent: Agent[Any], scope: anyio.CancelScope, approver: Approver | None = None
-) -> tuple[MachineState, Log]:
+) -> tuple[RunState, Log]:
     """Run until something cancels `scope`; return the closed state and the log, which a caller never gets."""
+    if driving.way() == "stream":
+        return await _cancelled_stream(agent, scope, approver)
     log = Log()
-    driver = Driver(Session(agent.setup, LocalPort(), None), log, (), approver)
+    moved = machine.start(agent.setup, "go", run_id="run", now=0.0)
+    driver = Driver(Session(agent.setup, LocalPort(), None, Recorder(log), approver=approver), moved)
     with scope:
-        await driver.drive(machine.start(agent.setup, "go", run_id="run", now=0.0))
+        await driver.drive()
     assert scope.cancelled_caught, "cancellation stays cancellation"
     assert driver.state is not None
-    return driver.state, log
+    return driver.state.run, log
+
+
+async def _cancelled_stream(
+    agent: Agent[Any], scope: anyio.CancelScope, approver: Approver | None
+) -> tuple[RunState, Log]:
+    """Cancel who reads the events: the last one, which nobody waits for any more, tells how the run was closed."""
+    told: list[object] = []
+    with scope:
+        async with agent.stream("go", run_id="run", approver=approver) as events:
+            async for event in events:
+                told.append(event)  # noqa: PERF401  # one by one: it is cut short
+    assert scope.cancelled_caught, "cancellation stays cancellation"
+    told += [event async for event in events]
+    ended = told[-1]
+    assert isinstance(ended, Ended)
+    assert ended.result is not None
+    driving.check_told(told, ended.result)
+    return ended.result.state, ended.result.log
 
 
 def names(capabilities: Sequence[AnyCapability]) -> list[str]:

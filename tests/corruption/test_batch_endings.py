@@ -168,8 +168,8 @@ async def test_c45_cancel_in_a_tool_reducer(point: str, place: int) -> None:
         return record
 
     state, log = await cancelled(agent_of(works, at(point, only(place, cancel))), scope)
-    assert "cancelled" == state.run.status == of_kind(log, "run_ended")[0].facts["status"]
-    check_outcomes(works, state.run.messages, log)
+    assert "cancelled" == state.status == of_kind(log, "run_ended")[0].facts["status"]
+    check_outcomes(works, state.messages, log)
     assert ([0, 1, 2] if point == "after_tool_execute" else []) == sorted(works.ended)
 
 
@@ -250,10 +250,10 @@ async def test_c45_cancel_in_a_tool_wrapper(side: str, place: int, limit: int | 
 
     limits = Limits(max_parallel_tools=limit)
     state, log = await cancelled(agent_of(works, hook.wrap_tool_execute(wrapper), limits=limits), scope)
-    assert "cancelled" == state.run.status
+    assert "cancelled" == state.status
     begun = list(range(place + (side == "after"))) if limit else list(PLACES) if side == "after" else []
     assert begun == sorted(works.ended)
-    check_outcomes(works, state.run.messages, log)
+    check_outcomes(works, state.messages, log)
 
 
 async def test_c45_cancel_between_two_attempts_keeps_what_is_known() -> None:
@@ -274,9 +274,9 @@ async def test_c45_cancel_between_two_attempts_keeps_what_is_known() -> None:
     agent = agent_of(works, hook.wrap_tool_execute(twice), limits=Limits(max_parallel_tools=1))
     state, log = await cancelled(agent, scope)
     assert [0, 1, 1] == works.began
-    assert {"c0": "succeeded", "c1": "unknown", "c2": "not_executed"} == statuses(state.run.messages)
+    assert {"c0": "succeeded", "c1": "unknown", "c2": "not_executed"} == statuses(state.messages)
     assert {"c0": "succeeded", "c1": "unknown", "c2": "not_executed"} == settled(log)
-    assert 4 == state.run.tool_calls
+    assert 4 == state.tool_calls
     second: Any = of_kind(log, "tool_settled")[1].facts
     assert (2, 1) == (second["outcome"]["attempts"], second["extra"])
 
@@ -325,8 +325,8 @@ async def test_c45_cancel_in_a_body(place: int, limit: int | None) -> None:
     agent = agent_of(works, limits=Limits(max_parallel_tools=limit))
     state, log = await cancelled(agent, scope)
     assert ([*range(place + 1)] if limit else [0, 1, 2]) == sorted(works.began)
-    check_outcomes(works, state.run.messages, log)
-    unknown = next(m for m in state.run.messages if getattr(m, "call_id", "") == f"c{place}")
+    check_outcomes(works, state.messages, log)
+    unknown = next(m for m in state.messages if getattr(m, "call_id", "") == f"c{place}")
     assert unknown.content in {UNKNOWN_NOTE, WITHHELD}
     assert [f"c{n}" for n in PLACES] == [record.call for record in of_kind(log, "tool_started")]
 
@@ -467,7 +467,7 @@ async def test_c45_cut_short_while_a_person_thinks(how: str) -> None:
     ask = at("admit_tool_execute", only(1, lambda call: call.require_approval("Sure?")))
     if how == "cancel":
         state, log = await cancelled(agent_of(works, ask), scope, approver)
-        messages, records = state.run.messages, log
+        messages, records = state.messages, log
     else:
         error = await failed(agent_of(works, ask, limits=Limits(deadline=0.1)), approver=approver)
         assert isinstance(error.reason, LimitExceeded)

@@ -64,6 +64,7 @@ FOREIGN: dict[str, object] = {
     "status": "failed",
     "tool_retries": FrozenDict({"pay": 99}),
     "usage": Usage(input_tokens=99, output_tokens=99),
+    "usage_by_model": FrozenDict({"scripted": Usage(input_tokens=99, output_tokens=99)}),
 }
 WAYS: dict[str, Callable[..., RunState]] = {"evolve": evolve, "replace": replace}
 

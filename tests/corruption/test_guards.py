@@ -376,7 +376,7 @@ async def test_c74_two_of_three_parallel_reads_fail(good: int, how: str, finish:
     ]
     if how == "invalid":
         done.extend(range(3))  # nobody waits for a body that never begins
-    reads = tool(read, read_only=True, max_retries=0, timeout=0.05 if how == "timeout" else None)
+    reads = tool(read, read_only=True, max_retries=0, timeout=0.2 if how == "timeout" else None)
     result = await Agent("desk", ScriptedModel(script), tools=[reads]).run("go")
     assert ("completed", "done") == (result.status, result.output)
     bad = {"raise": "failed", "retry": "failed", "timeout": "unknown", "invalid": "validation_error"}[how]

@@ -20,8 +20,9 @@ from capfold.capabilities import (
     call,
     hook,
 )
-from capfold.runtime import Agent, ModelError, RunResult, ScriptedModel
+from capfold.runtime import Agent, ModelError, ModelProfile, RunResult, ScriptedModel
 from capfold.runtime.ending import WITHHELD
+from capfold.runtime.prices import Price
 from tests.corruption.log_fold import Folded, folded
 from tests.corruption.scenes import POINTS, Works, at, batch, failed
 
@@ -77,12 +78,17 @@ async def twice(call_next: CallNext[CallState, CallState], call: CallState) -> C
     return await call_next(call)
 
 
+PRICED = ModelProfile(price=Price(input=3, output=15))
+
+
 def check_explained(result: RunResult[Any], found: Folded) -> None:
     """What the log says is what the run came to; text that was withheld stands in the log alone."""
     state = result.state
     assert state.status == found.status
     assert (state.run_step, state.tool_calls) == (found.steps, found.tool_calls)
     assert (state.requests, state.usage.total) == (found.requests, found.tokens)
+    assert {name: used.total for name, used in state.usage_by_model.items()} == found.by_model
+    assert state.cost == found.cost
     assert dict(state.slots) == found.slots
     assert list(state.notes) == found.notes
     stop: Any = found.fields["stopped"]
@@ -117,7 +123,7 @@ def agent_of(works: Works, *capabilities: Capability) -> Agent[str]:
     ]
     return Agent(
         "desk",
-        ScriptedModel(script, usage=USAGE),
+        ScriptedModel(script, usage=USAGE, profile=PRICED),
         tools=[works.tool()],
         capabilities=[
             Busy(),
@@ -125,7 +131,7 @@ def agent_of(works: Works, *capabilities: Capability) -> Agent[str]:
             hook.wrap_tool_execute(twice),
             *capabilities,
         ],
-        deps=ScriptedModel([f"hint {i}" for i in range(9)], usage=USAGE, name="hints"),
+        deps=ScriptedModel([f"hint {i}" for i in range(9)], usage=USAGE, name="hints", profile=PRICED),
     )
 
 

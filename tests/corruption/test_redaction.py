@@ -1,5 +1,6 @@
 """What one capability took out no other brings back; what one gathered no other reads (C51, C73)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,19 @@ from capfold.capabilities import (
     call,
     fold,
 )
-from capfold.runtime import Agent, HookFailed, IllegalTransition, JsonLines, RunResult, ScriptedModel
+from capfold.runtime import (
+    Agent,
+    Delta,
+    Ended,
+    HookFailed,
+    IllegalTransition,
+    JsonLines,
+    RunResult,
+    ScriptedModel,
+    Settled,
+)
 from capfold.runtime.ending import WITHHELD
+from tests.corruption.driving import Streamed
 from tests.corruption.scenes import Works, at, batch, check_closed, failed, hook_of, of_kind
 
 SECRET = "4111-1111"
@@ -108,8 +120,16 @@ def script() -> ScriptedModel:
     return ScriptedModel([call("lookup", {"n": 1}, id="c1"), ANSWER])
 
 
-def check_kept(result: RunResult[Any], model: ScriptedModel, path: Path) -> None:
-    """The secret is in no request, not in this run's history, not in the sink that has the redactor."""
+def deltas(events: Sequence[object]) -> str:
+    """Return what was streamed of responses, pieces put together: a piece alone may hold half a secret."""
+    return "".join(event.text for event in events if isinstance(event, Delta))
+
+
+def check_kept(result: RunResult[Any], model: ScriptedModel, path: Path, streamed: Streamed) -> None:
+    """The secret is in no request, event or message of this run, nor in the sink that has the redactor."""
+    for events in streamed:
+        assert SECRET not in deltas(events)
+        assert SECRET not in repr([event for event in events if not isinstance(event, Ended)])
     for request in model.requests:
         assert SECRET not in repr(request.messages)
     assert SECRET not in repr(result.new_messages)
@@ -122,21 +142,23 @@ def check_kept(result: RunResult[Any], model: ScriptedModel, path: Path) -> None
 
 @pytest.mark.parametrize("window", [1, 2, 3, 20])
 @pytest.mark.parametrize("order", ["Redact, Trim", "Trim, Redact"])
-async def test_c51_redact_and_trim(tmp_path: Path, order: str, window: int) -> None:
+async def test_c51_redact_and_trim(tmp_path: Path, streamed: Streamed, order: str, window: int) -> None:
     """The ready-made trimmer works on the view: in both orders, at every window, the secret stays out."""
     model, path = script(), tmp_path / "log.jsonl"
-    listed = [Redact(), TrimMessages(keep_last=window)]
+    listed = [Redact(hold_stream=True), TrimMessages(keep_last=window)]
     ordered = listed if order == "Redact, Trim" else listed[::-1]
     result = await agent_of(model, path, *ordered).run(PROMPT, messages=OLD)
     assert ("completed", 2) == (result.status, len(model.requests))
-    check_kept(result, model, path)
+    check_kept(result, model, path, streamed)
     assert {"card [card]"} == {m.content for m in result.messages if isinstance(m, ToolMessage)}
 
 
-async def test_c51_redact_then_trim_from_messages(tmp_path: Path) -> None:
+async def test_c51_redact_then_trim_from_messages(tmp_path: Path, streamed: Streamed) -> None:
     """A trimmer that goes back to the canonical messages would bring it back: rejected, nothing is sent."""
     model, path = script(), tmp_path / "log.jsonl"
-    error = await failed(agent_of(model, path, Redact(), TrimFromMessages()), PROMPT, messages=OLD)
+    error = await failed(
+        agent_of(model, path, Redact(hold_stream=True), TrimFromMessages()), PROMPT, messages=OLD
+    )
     reason = error.reason
     assert isinstance(reason, IllegalTransition)
     assert ("TrimFromMessages", "before_model_request", "request_messages") == (
@@ -146,33 +168,35 @@ async def test_c51_redact_then_trim_from_messages(tmp_path: Path) -> None:
     )
     assert () == model.requests
     assert error.partial is not None
-    check_kept(error.partial, model, path)
+    check_kept(error.partial, model, path, streamed)
     (record,) = of_kind(error.partial.log, "rejected")
     assert "TrimFromMessages" == record.actor
 
 
-async def test_c51_trim_from_messages_then_redact(tmp_path: Path) -> None:
+async def test_c51_trim_from_messages_then_redact(tmp_path: Path, streamed: Streamed) -> None:
     """The other way round nothing was hidden yet: it is trimmed, then redacted."""
     model, path = script(), tmp_path / "log.jsonl"
-    result = await agent_of(model, path, TrimFromMessages(), Redact()).run(PROMPT, messages=OLD)
+    result = await agent_of(model, path, TrimFromMessages(), Redact(hold_stream=True)).run(
+        PROMPT, messages=OLD
+    )
     assert ("completed", 2) == (result.status, len(model.requests))
     assert 3 == len(model.requests[0].messages)
-    check_kept(result, model, path)
+    check_kept(result, model, path, streamed)
 
 
 @pytest.mark.parametrize(
     "point", ["before_model_request", "after_model_request", "after_tool_execute", "after_run"]
 )
 @pytest.mark.parametrize("order", ["Redact, Stop", "Stop, Redact"])
-async def test_c51_redact_and_stop(tmp_path: Path, order: str, point: str) -> None:
+async def test_c51_redact_and_stop(tmp_path: Path, streamed: Streamed, order: str, point: str) -> None:
     """A stop skips no redaction: neither what was said before it, nor what came with it, keeps the secret."""
     path = tmp_path / "log.jsonl"
     model = ScriptedModel([ANSWER]) if point == "after_model_request" else script()
-    listed = [Redact(), StopAt(point)]
+    listed = [Redact(hold_stream=True), StopAt(point)]
     ordered = listed if order == "Redact, Stop" else listed[::-1]
     result = await agent_of(model, path, *ordered).run(PROMPT, messages=OLD)
     assert ("stopped", "enough") == (result.status, result.output)
-    check_kept(result, model, path)
+    check_kept(result, model, path, streamed)
     check_closed(result.messages)
     last = {
         "before_model_request": "charge [card]",
@@ -183,10 +207,20 @@ async def test_c51_redact_and_stop(tmp_path: Path, order: str, point: str) -> No
     assert last == result.messages[-1].content
 
 
+async def test_c51_what_is_settled_is_redacted_without_holding_the_stream(streamed: Streamed) -> None:
+    """A redactor that does not hold the stream lets provisional text through; what is final it has redacted."""
+    agent = Agent("desk", script(), tools=[lookup], capabilities=[Redact()])
+    result = await agent.run(PROMPT)
+    assert SECRET not in repr(result.messages)
+    for events in streamed:
+        assert SECRET not in repr([event for event in events if isinstance(event, Settled)])
+        assert SECRET in deltas(events)
+
+
 def test_c51_the_orders_commute_where_both_narrow() -> None:
     """Outside a run as well: redacting and trimming give one view in both orders."""
     state = RunState(messages=(*OLD, UserMessage(PROMPT)), history_start=2)
-    listed = [Redact(), TrimMessages(keep_last=1)]
+    listed = [Redact(hold_stream=True), TrimMessages(keep_last=1)]
     one = fold(listed, "before_model_request", state).view
     other = fold(listed[::-1], "before_model_request", state).view
     assert one == other

@@ -10,9 +10,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 
+from benchmarks.attacks import findings
 from capfold import capabilities, runtime
 from capfold.capabilities.owners import RULES
 from capfold.capabilities.state import RunState
+from capfold.runtime.attempts import POLICIES
 from capfold.runtime.errors import FAMILIES
 from capfold.runtime.rules import (
     fields_of,
@@ -22,6 +24,8 @@ from capfold.runtime.rules import (
     phases_markdown,
     rules_mermaid,
 )
+from tests.corruption import matrix
+from tests.corruption.cases import GROUPS
 from tests.docs.pages import WRITTEN, name_of
 
 _BLOCK = re.compile(r"(<!-- (\w+):begin -->\n)(.*?)(<!-- \2:end -->)", re.DOTALL)
@@ -54,6 +58,8 @@ def names(package: ModuleType) -> str:
 
 # Names that are neither class nor function: they cannot say of themselves what they are.
 _OTHERS = {
+    "PromptSource": "[conversations](running.md#conversations): a function that makes the instructions of a run",
+    "RunEvent": "[streaming](streaming.md): any of the five events",
     "Approver": "[approval](running.md#approval): a function that decides `ApprovalRequest`s",
     "Content": "[messages](running.md#messages): a text, or a tuple of parts",
     "Decision": "[approval](running.md#approval): `Approve`, `Deny`, `Edit` or `Answer`",
@@ -64,6 +70,15 @@ _OTHERS = {
     "Where": "[selectors](capabilities.md#naming-tools): tool names, or a predicate on `Tool`",
     "hook": "[function hooks](capabilities.md#plain-functions): decorators, one for each hook",
 }
+
+
+def failures() -> str:
+    """Return each kind of ModelError, and what Retry and Fallback do about it."""
+    rows = [
+        (f"`{kind}`", "yes" if policy.retry else "no", "yes" if policy.fallback else "no")
+        for kind, policy in POLICIES.items()
+    ]
+    return markdown_table(("kind", "the same again", "another model"), rows)
 
 
 def writes() -> str:
@@ -84,13 +99,46 @@ def mermaid() -> str:
     return f"```mermaid\n{rules_mermaid()}```\n"
 
 
+def corruption() -> str:
+    """Return what the corruption suite came to when it was last run by its command, in sums."""
+    return f"{matrix.totals(matrix.read())}\n"
+
+
+def cases() -> str:
+    """Return each corruption case with what was seen of it, group by group."""
+    rows = matrix.read()
+    tables = (
+        f"### {group}\n\n"
+        + markdown_table(matrix.HEAD, (matrix.line_of(case.id, rows[case.id]) for case in of_it))
+        for group, of_it in GROUPS.items()
+    )
+    return "\n".join(tables)
+
+
+def attacks() -> str:
+    """Return each attack that was run on capfold and its peers, with what was found."""
+    found = findings.read()
+    return markdown_table(("case", "attack", *findings.named(found)), findings.table(found))
+
+
+def outcomes() -> str:
+    """Return how many attacks ended how, for each framework."""
+    found = findings.read()
+    return markdown_table((f"of {len(found.rows)} attacks", *findings.named(found)), findings.sums(found))
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "rules": owners_markdown,
     "hooks": hooks_markdown,
     "phases": phases_markdown,
     "diagram": mermaid,
     "errors": errors,
+    "failures": failures,
     "writes": writes,
+    "corruption": corruption,
+    "cases": cases,
+    "attacks": attacks,
+    "outcomes": outcomes,
     "capabilities": lambda: names(capabilities),
     "runtime": lambda: names(runtime),
 }

@@ -21,6 +21,7 @@ from capfold.runtime import Agent, JsonLines, Limits, LocalPort, RunResult
 from capfold.runtime.commands import capfold
 from capfold.runtime.decisions import DECISIONS
 from capfold.runtime.entries import ENTRY_KINDS
+from capfold.runtime.runs import Options
 from tests.docs.pages import PAGES, ROOT, WRITTEN, blocks, name_of, prose
 
 CAPABILITIES, RUNNING, AUDIT = (ROOT / "docs" / f"{name}.md" for name in ("capabilities", "running", "audit"))
@@ -76,7 +77,7 @@ def test_every_part_of_a_capability_is_explained() -> None:
     "names",
     [
         parameters(Agent),
-        parameters(Agent.run),
+        ["prompt", *(field.name for field in fields(Options))],
         [name for name in parameters(Agent.resume) if name not in {"suspended", "decisions"}],
         parameters(LocalPort),
         [field.name for field in fields(Limits)],

@@ -20,9 +20,34 @@ MAY_IMPORT = {
     "hypothesis": "runtime/laws*.py",
 }
 
-# What an import leaves to those who need it: 10 to 400 ms each.
-LATE = {"asyncio", "cattrs", "click", "hypothesis", "jsonschema_rs", "msgspec", "openai", "pydantic"}
-WATCHED = {"anyio", "capfold.runtime", *LATE}
+# What building an agent leaves to those who need it: 5 to 400 ms each.
+LATE = {
+    *(
+        "aiosqlite",
+        "asyncio",
+        "cattrs",
+        "click",
+        "httpx",
+        "hypothesis",
+        "mcp",
+        "openai",
+        "psycopg",
+        "pydantic",
+    ),
+    *("pytest", "sqlite3", "ssl", "subprocess", "tenacity", "trio"),
+}
+# What tools need besides: their schemas are made and checked when they are declared.
+FOR_TOOLS = {"jsonschema_rs", "msgspec"}
+# What an import alone leaves: all modules of the packages, and the libraries below them.
+MODULES = {"anyio", "attrs", "capfold.capabilities.state", "capfold.runtime.agent"}
+WATCHED = {"capfold.runtime", *LATE, *FOR_TOOLS, *MODULES}
+AN_AGENT = """
+from capfold.capabilities import Capability
+from capfold.runtime import Agent
+class Noop(Capability):
+    def before_model_request(self, state):
+        return state
+"""
 # laws is left out: importing it is asking for hypothesis
 IMPORT_EVERY_MODULE = """
 import importlib, pkgutil
@@ -69,9 +94,17 @@ def test_costly_library_is_imported_by_its_own_modules_only(library: str) -> Non
     assert strangers == []
 
 
-def test_importing_the_packages_loads_no_costly_library() -> None:
-    """Importing both packages, as every user does, loads nothing that only some of them need."""
-    assert LATE & loaded_after("import capfold.capabilities, capfold.runtime") == set()
+def test_importing_the_packages_loads_nothing_below_them() -> None:
+    """A program that imports both, as every user does, pays for a module when it uses a name of it."""
+    assert loaded_after("import capfold.capabilities, capfold.runtime") == {"capfold.runtime"}
+
+
+def test_building_an_agent_loads_no_costly_library() -> None:
+    """With a capability and a model, and with a tool what tools need: nothing that only some programs use."""
+    built = loaded_after(f"{AN_AGENT}\nAgent('a', 'test', capabilities=[Noop()])")
+    assert built == {"capfold.runtime", *MODULES}
+    with_tool = "def echo(x: int) -> str: ...\nAgent('a', 'test', tools=[echo], capabilities=[Noop()])"
+    assert loaded_after(AN_AGENT + with_tool) == {"capfold.runtime", *MODULES, *FOR_TOOLS}
 
 
 def test_a_run_on_trio_loads_no_asyncio() -> None:
@@ -87,4 +120,5 @@ def test_importing_every_module_loads_no_costly_library() -> None:
 
 def test_capabilities_stand_alone() -> None:
     """Importing capabilities loads no event loop, no codec and nothing of the runtime, by whatever way."""
-    assert loaded_after("import capfold.capabilities") == set()
+    loaded = loaded_after("from capfold.capabilities import *")
+    assert loaded & {"anyio", "capfold.runtime", *LATE, *FOR_TOOLS} == set()

@@ -67,20 +67,20 @@ def play(aimock: Aimock, *responses: Body) -> None:
     )
 
 
-def _exhaust(value: object) -> None:
+def exhaust(value: object) -> None:
     """Iterate over all of a validated value: pydantic validates the members of an `Iterable` field only then."""
     if isinstance(value, Mapping):
         value = value.values()
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         for member in value:
-            _exhaust(member)
+            exhaust(member)
 
 
 def check_types(body: Body) -> None:
     """Raise ValidationError unless messages and tools of a request are as the openai package declares them."""
-    _exhaust(MESSAGES.validate_python(body["messages"]))
+    exhaust(MESSAGES.validate_python(body["messages"]))
     if "tools" in body:
-        _exhaust(TOOLS.validate_python(body["tools"]))
+        exhaust(TOOLS.validate_python(body["tools"]))
 
 
 def judged(aimock: Aimock, requests: int) -> list[Body]:

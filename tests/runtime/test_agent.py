@@ -1,5 +1,6 @@
 """The agent: what is wrong with it fails when it is built; what is given for one run stays with that run."""
 
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import pytest
@@ -117,6 +118,8 @@ class Bundle(Capability):
         ({"tools": [opaque_default]}, ValueError, "'x' has a default that JSON cannot carry"),
         ({"tools": [marker_default]}, TypeError, r"write Annotated\[T, FromDeps"),
         ({"tools": ["look"]}, TypeError, "a tool list holds"),
+        ({"tools": [nullcontext(look)]}, TypeError, "not nullcontext: write `async with"),
+        ({"tools": [Agent("below", "test")]}, TypeError, r"not Agent: list its as_tool\(\.\.\.\)"),
         (
             {"tools": [pay.with_capabilities(ToolBudget(1))], "capabilities": [ToolBudget(2)]},
             ValueError,

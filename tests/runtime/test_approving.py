@@ -1,5 +1,8 @@
 """Approval: one question per batch, bound to what runs; four decisions; grants; edits are judged again."""
 
+import threading
+from collections.abc import Awaitable, Sequence
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -8,16 +11,21 @@ from attrs import evolve, field, frozen
 from capfold.capabilities import (
     CallState,
     Capability,
+    Json,
+    Outside,
     RequireApproval,
+    TextPart,
     ToolBudget,
+    ToolCall,
     call,
     hook,
     is_destructive,
     tool,
 )
-from capfold.runtime import Answer, Approve, DecisionError, Deny, Edit, Permissions
-from capfold.runtime.decisions import ApprovalRequest, Decision
-from tests.runtime.desk import Trace, check_closed, contents, kinds, make, results
+from capfold.runtime import Agent, Answer, Approve, DecisionError, Deny, Edit, Permissions
+from capfold.runtime.decisions import ApprovalRequest, Approver, Decision
+from capfold.runtime.scripted_model import Reply
+from tests.runtime.desk import Trace, check_closed, contents, kinds, look, make, results
 
 PAY = call("pay", {"amount": 10}, id="p")
 LOOK = call("look", {"n": 1}, id="l")
@@ -337,3 +345,170 @@ async def test_only_a_suspended_run_is_resumed() -> None:
         await agent.resume(result, {})
     with pytest.raises(ValueError, match="suspended"):
         result.snapshot()
+
+
+@frozen
+class Sums(Capability):
+    """Brings in, for each call, what a bank says of its amount; asks a person when it says "large"."""
+
+    trace: Trace = field(factory=Trace)
+
+    async def gather_admit_tool_execute(self, call: CallState, outside: Outside) -> Json:
+        self.trace.add(f"{call.id}: {call.arguments['amount']}")
+        return "large" if call.arguments["amount"] > 5 else "small"  # type: ignore[operator]  # an integer
+
+    def admit_tool_execute(self, call: CallState) -> CallState:
+        return call.require_approval(f"A {call.fact(self)} sum?", always="arguments")
+
+
+def batch_of(*amounts: int) -> list[ToolCall]:
+    """Return a batch that pays these amounts, c0 first."""
+    return [call("pay", {"amount": amount}, id=f"c{i}") for i, amount in enumerate(amounts)]
+
+
+async def test_edit_is_judged_by_fresh_facts() -> None:
+    """Gatherers look again at the edited call and at those after it, and only there; the verdict is of those facts."""
+    trace = Trace()
+    desk = Desk([Approve(), Edit({"amount": 3}), Approve()])
+    result = await make([batch_of(7, 8, 9), "done"], capabilities=[Sums(trace)], approver=desk).run("go")
+    assert ["c0: 7", "c1: 8", "c2: 9"] == sorted(trace.lines[:3])  # they gather at once, in any order
+    assert ["c1: 3", "c2: 9"] == sorted(trace.lines[3:])
+    assert ["paid 7", "paid 3", "paid 9"] == contents(result.messages)
+    facts = [record.facts["fact"] for record in result.log if record.kind == "gathered"]
+    assert ["large", "large", "large", "small", "large"] == facts
+    assert 1 == len(desk.asked)
+
+
+async def test_what_a_person_decided_of_later_calls_stands_beside_an_edit() -> None:
+    """Denied and answered ones are not judged again; the model reads what the person said."""
+    trace = Trace()
+    desk = Desk([Edit({"amount": 1}), Deny("no"), Answer("by hand")])
+    result = await make([batch_of(7, 8, 9), "done"], capabilities=[Sums(trace)], approver=desk).run("go")
+    assert ["paid 1", "no", "by hand"] == contents(result.messages)
+    assert "c0: 1" == trace.lines[3]
+    assert 4 == len(trace.lines)
+
+
+async def test_two_edits_are_judged_once_from_the_first() -> None:
+    """Each edit is its own approval; the calls are charged once, however often they are judged."""
+    desk = Desk([Edit({"amount": 1}), Edit({"amount": 2})])
+    result = await make([batch_of(7, 8), "done"], capabilities=[Sums()], approver=desk).run("go")
+    assert (["paid 1", "paid 2"], 2, 1) == (contents(result.messages), result.tool_calls, len(desk.asked))
+
+
+async def test_edit_is_in_the_log_as_the_person_gave_it() -> None:
+    """Who reads the log sees what was asked and what was made of it."""
+    agent = make([PAY, "done"], capabilities=[RequireApproval()], approver=Desk([Edit({"amount": 4})]))
+    result = await agent.run("go")
+    (record,) = [record for record in result.log if record.kind == "call_decided"]
+    assert {"type": "Edit", "arguments": {"amount": 4}} == record.facts["decision"]
+    (admitted,) = [record for record in result.log if record.kind == "call_admitted"]
+    assert {"amount": 4} == admitted.facts["arguments"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [(Approve(), ("answered", "from the cache")), (Deny("no"), ("denied", "no")),
+     (Edit({"amount": 1}), ("answered", "from the cache")), (Answer("mine"), ("answered", "mine"))],
+)  # fmt: skip
+async def test_approved_call_that_has_an_answer_is_answered(
+    decision: Decision, expected: tuple[str, str]
+) -> None:
+    """Somebody answers, somebody else asks: the person decides first, and the tool does not run."""
+    answers = hook.admit_tool_execute(lambda call: call.answer("from the cache"))
+    agent = make([PAY, "done"], capabilities=[answers, RequireApproval()], approver=Desk([decision]))
+    result = await agent.run("go")
+    assert [("pay", expected[0])] == results(result.messages)
+    assert [expected[1]] == contents(result.messages)
+    assert "tool_started" not in kinds(result)
+
+
+async def test_answer_may_hold_parts() -> None:
+    """So a person, or a client-side tool, gives back what a tool could."""
+    answer = Answer((TextPart("a"), TextPart("b")))
+    agent = make([PAY, "done"], capabilities=[RequireApproval()], approver=Desk([answer]))
+    assert [(TextPart("a"), TextPart("b"))] == contents((await agent.run("go")).messages)
+
+
+async def test_decision_is_used_once() -> None:
+    """The same call in the same run, again: the digest of its id is new, and the person is asked again."""
+    desk = Desk([Approve()], [Deny()])
+    result = await make([PAY, PAY, "done"], capabilities=[RequireApproval()], approver=desk).run("go")
+    first, second = (asked[0].digest for asked in desk.asked)
+    assert first != second
+    assert ["succeeded", "denied"] == [status for _, status in results(result.messages)]
+
+
+async def test_wrong_number_of_decisions_at_resume() -> None:
+    """One of two, or three: DecisionError, and the run can be resumed all the same."""
+    agent = make([[PAY, LOOK], "done"], capabilities=[RequireApproval()])
+    waiting = await agent.run("go")
+    first, second = (request.digest for request in waiting.pending)
+    bads: list[dict[str, Decision]] = [
+        {first: Approve()},
+        {first: Approve(), second: Approve(), "third": Deny()},
+    ]
+    for bad in bads:
+        with pytest.raises(DecisionError) as caught:
+            await agent.resume(waiting, bad)
+        assert caught.value.digest in {second, "third"}
+    with pytest.raises(DecisionError, match="2 decisions are wanted, 3 were given"):
+        await agent.resume(waiting, approver=lambda requests: [Approve()] * 3)
+    done = await agent.resume(waiting, {second: Deny(), first: Approve()})
+    assert [("pay", "succeeded"), ("look", "denied")] == results(done.messages)
+
+
+async def test_call_that_settled_does_not_run_again() -> None:
+    """A batch before the suspension ran once, whatever is resumed later."""
+    ran: list[int] = []
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        ran.append(amount)
+        return "paid"
+
+    def build(*replies: Reply) -> Agent[str]:
+        return make(replies, capabilities=[RequireApproval({"look"})], tools=[pay, look])
+
+    waiting = await build(PAY, LOOK).run("go")
+    done = await build("done").resume(waiting.snapshot(), {waiting.pending[0].digest: Approve()})
+    assert ([10], "completed") == (ran, done.status)
+    assert [("pay", "succeeded"), ("look", "succeeded")] == results(done.messages)
+
+
+async def test_late_sync_approver_is_left_behind() -> None:
+    """One that blocks in its thread does not hold the run up: suspended, and what it says later counts for nothing."""
+    go_on = threading.Event()
+
+    def blocks(requests: tuple[ApprovalRequest, ...]) -> list[Decision]:
+        go_on.wait(10)
+        return [Approve()]
+
+    agent = make([PAY], capabilities=[RequireApproval(timeout=0.05)], approver=blocks)
+    try:
+        result = await agent.run("go")
+    finally:
+        go_on.set()
+    assert ("suspended", [("pay", "pending")]) == (result.status, results(result.messages))
+
+
+class AsyncDesk:
+    """An approver that is an object with an async call."""
+
+    async def __call__(self, requests: tuple[ApprovalRequest, ...]) -> tuple[Decision, ...]:
+        """Approve."""
+        await anyio.lowlevel.checkpoint()
+        return tuple(Approve() for _ in requests)
+
+
+async def test_approver_may_be_an_async_object() -> None:
+    """Or a plain function that returns something to await."""
+
+    def hands_on(requests: tuple[ApprovalRequest, ...]) -> Awaitable[Sequence[Decision]]:
+        return AsyncDesk()(requests)
+
+    approvers: tuple[Approver, ...] = (AsyncDesk(), hands_on)
+    for approver in approvers:
+        agent = make([PAY, "done"], capabilities=[RequireApproval()], approver=approver)
+        assert "completed" == (await agent.run("go")).status

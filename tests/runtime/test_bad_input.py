@@ -178,7 +178,7 @@ async def suspended() -> tuple[Agent, RunResult[str]]:
 async def test_resume_of_what_is_no_run(given: object) -> None:
     """Bytes, a path or None are no snapshot."""
     agent, _ = await suspended()
-    with pytest.raises(TypeError, match=f"text of its snapshot, not {type(given).__name__}"):
+    with pytest.raises(TypeError, match=f"its run id in the store, not {type(given).__name__}"):
         await agent.resume(wrong(given), {})
 
 

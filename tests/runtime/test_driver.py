@@ -22,6 +22,7 @@ from capfold.capabilities import (
 )
 from capfold.runtime import (
     Agent,
+    Approve,
     FunctionModel,
     HookError,
     LimitError,
@@ -32,6 +33,8 @@ from capfold.runtime import (
     StorageError,
 )
 from capfold.runtime.audit import AuditRecord
+from capfold.runtime.memory_store import MemoryStore
+from capfold.runtime.stores import StoreError
 from tests.runtime.desk import Observer, Trace, check_closed, contents, kinds, make, partial, results, slow
 
 
@@ -267,6 +270,45 @@ async def test_stray_cancellation_is_the_hook_s_failure(anyio_backend: str) -> N
         with pytest.raises(HookError, match="was cancelled") as caught:
             await make([batch, "done"], capabilities=capabilities).run("go")
         partial(caught.value)
+
+
+@pytest.mark.parametrize("where", ["approver", "sink", "load", "append", "hold", "held", "claim"])
+async def test_stray_cancellation_is_a_failure_of_what_was_asked(anyio_backend: str, where: str) -> None:
+    """So it is for an approver, a sink and a store: nobody cancelled the run, and it is not ended as if."""
+    if anyio_backend == "trio":
+        pytest.skip("trio has no task whose cancellation could reach another one")
+    import asyncio  # noqa: PLC0415  # of this backend only
+
+    async def stray(*given: object) -> Any:  # Any: of whatever it stands for
+        task = asyncio.ensure_future(asyncio.sleep(10))
+        task.cancel()
+        await task
+
+    class Sink:
+        best_effort = False
+        write = close = staticmethod(stray)
+
+    store = (
+        MemoryStore() if where in {"approver", "sink"} else type("Strays", (MemoryStore,), {where: stray})()
+    )
+    agent = make(
+        [call("pay", {"amount": 1}), "done"],
+        capabilities=[RequireApproval({"pay"})],
+        store=store,
+        approver=stray if where == "approver" else None,
+        sinks=[Sink()] if where == "sink" else (),
+    )
+
+    async def both() -> str:
+        result = await agent.run("go", conversation="c", run_id="r")
+        approval = {request.digest: Approve() for request in result.pending}
+        return (await agent.resume("r", approval)).status
+
+    if where == "approver":
+        assert "completed" == await both()
+        return
+    with pytest.raises((StorageError, StoreError), match="was cancelled"):
+        await both()
 
 
 async def test_no_task_is_left_behind() -> None:

@@ -8,7 +8,7 @@ from capfold.capabilities import CallState, RunState, ToolFailed, ToolHook, Usag
 from capfold.capabilities.outside import CallNext
 from capfold.runtime import LimitError, LimitExceeded, Limits, UsageUnknown
 from capfold.runtime.ledger import before_batch, before_step, exceeded, left, shares
-from capfold.runtime.limits import TOKEN_LIMITS
+from capfold.runtime.limits import SPENT_LIMITS
 from capfold.runtime.scripted_model import Reply
 from tests.runtime.desk import make, partial, results, slow
 
@@ -43,8 +43,8 @@ def limit_of(reason: object) -> str | None:
 )
 def test_gate(run: RunState, limits: Limits, now: float, expected: str | None) -> None:
     """A step begins only below each limit; unknown usage under a token limit is an error of its own."""
-    tokens = tuple(name for name in TOKEN_LIMITS if getattr(limits, name) is not None)
-    reason = before_step(run, limits, tokens, 0.0, now)
+    spent = tuple(name for name in SPENT_LIMITS if getattr(limits, name) is not None)
+    reason = before_step(run, limits, spent, 0.0, now)
     assert expected == limit_of(reason)
     if run.usage.total is None and expected is not None:
         assert isinstance(reason, UsageUnknown)

@@ -12,7 +12,6 @@ import anyio
 import httpx2
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
-from attrs import define
 from llmock.pytest_plugin import LLMock
 from llmock.scenarios import Reply as Scripted
 from openai import AsyncOpenAI, OpenAI
@@ -22,7 +21,7 @@ from pydantic import TypeAdapter
 from capfold.capabilities.frozen import freeze_mapping
 from capfold.capabilities.messages import (
     AssistantMessage,
-    ImagePart,
+    AudioPart,
     ToolCall,
     ToolMessage,
     Usage,
@@ -30,7 +29,9 @@ from capfold.capabilities.messages import (
 )
 from capfold.capabilities.tools import Tool
 from capfold.runtime.models import ModelError, ModelRequest, as_model, forbid_model_requests
-from capfold.runtime.openai_model import OpenAIModel, retry_after
+from capfold.runtime.openai_failures import retry_after
+from capfold.runtime.openai_model import OpenAIModel
+from tests.runtime.meters import CountingMeter, NoneLeft
 from tests.servers import Aimock, Body, wire_problem
 
 WEATHER = Tool("weather", "Look out.", {"type": "object", "properties": {"city": {"type": "string"}}})
@@ -39,29 +40,6 @@ PARALLEL = [
     {"id": "a", "name": "weather", "arguments": '{"city": "Köln"}'},
     {"id": "b", "name": "weather", "arguments": '{"city":"Rom"}'},
 ]
-
-
-class NoneLeft(Exception):
-    """What this meter raises."""
-
-
-@define
-class CountingMeter:
-    """Counts charges; raises when `allowed` are spent."""
-
-    allowed: int = 100
-    charged: int = 0
-
-    def charge(self) -> None:
-        if self.charged == self.allowed:
-            raise NoneLeft
-        self.charged += 1
-
-    async def sleep(self, seconds: float) -> None:
-        raise NotImplementedError
-
-    def random(self) -> float:
-        raise NotImplementedError
 
 
 @pytest.fixture(autouse=True)
@@ -182,10 +160,10 @@ async def test_nothing_is_sent_uncharged(aimock: Aimock) -> None:
         await model.request(ASK, CountingMeter(allowed=0))
 
     meter = CountingMeter()
-    picture = ToolMessage("a", "weather", (ImagePart(data=b"x", media_type="image/png"),))
-    seen = AssistantMessage(tool_calls=(ToolCall("a", "weather"),))
-    with pytest.raises(ModelError, match=r"text only in the result of a tool \(weather\)") as caught:
-        await model.request(ModelRequest(messages=(*ASK.messages, seen, picture)), meter)
+    song = ToolMessage("a", "weather", (AudioPart(url="https://x", media_type="audio/wav"),))
+    asked = AssistantMessage(tool_calls=(ToolCall("a", "weather"),))
+    with pytest.raises(ModelError, match=r"messages\[2\]\.content\[0\]: .* as data, not by URL") as caught:
+        await model.request(ModelRequest(messages=(*ASK.messages, asked, song)), meter)
     assert ("bad_request", False) == (caught.value.kind, caught.value.retryable)
 
     with forbid_model_requests(), pytest.raises(RuntimeError, match="gpt-test"):
@@ -357,7 +335,8 @@ async def test_a_server_without_keys(aimock: Aimock, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("keywords", "why"),
     [
-        ({"api": "responses"}, "api must be 'chat'"),
+        ({"api": "assistants"}, "api must be 'chat' or 'responses', not 'assistants'"),
+        ({"api": "responses", "settings": {"max_tokens": 3}}, "max_tokens; write max_output_tokens"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": float("nan")}, "timeout"),
         ({"timeout": "1"}, "timeout"),

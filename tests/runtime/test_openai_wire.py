@@ -34,6 +34,9 @@ from capfold.runtime.openai_output import OUTPUT_TOOL
 from capfold.runtime.openai_parts import Unsendable
 from capfold.runtime.openai_response import decode_response
 from capfold.runtime.openai_wire import Encoded, encode_message, encode_request
+from tests.runtime.openai_histories import sendable_histories
+from tests.runtime.server_runs import check_types
+from tests.servers import wire_problem
 
 ALL = ModelProfile(json_schema=True, images=True, audio=True, files=True)
 PLAIN = ModelProfile()
@@ -157,8 +160,12 @@ def test_parts_of_a_user_message(part: Part, expected: object, need: str | None)
     ("message", "why"),
     [
         (
-            ToolMessage("c", "look", (ImagePart(data=b"x", media_type="image/png"),)),
-            "result of a tool .look.",
+            ToolMessage("c", "look", (AudioPart(url="https://x", media_type="audio/mpeg"),)),
+            r"content\[0\]: .* sound as data, not by URL: give AudioPart\(data=",
+        ),
+        (
+            UserMessage((TextPart("x"), FilePart(url="https://x", media_type="a/b"))),
+            r"content\[1\]: .* file as data, not by URL: give FilePart\(data=",
         ),
         (
             AssistantMessage((ImagePart(data=b"x", media_type="image/png"),)),
@@ -174,10 +181,49 @@ def test_parts_of_a_user_message(part: Part, expected: object, need: str | None)
 def test_what_the_wire_cannot_carry(message: Message, why: str) -> None:
     """It is an error that says so, each time and in both forms of use; nothing is left out in silence."""
     for _ in range(2):
-        with pytest.raises(Unsendable, match=why):
+        with pytest.raises(Unsendable, match=rf"messages\[1\]\..*{why}"):
             encode(asking(UserMessage("hi"), message))
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(ValueError, match=rf"messages\[0\]\..*{why}"):
         messages_to_openai([message])
+
+
+def test_what_is_no_text_in_a_result() -> None:
+    """It follows all results of the batch in a user message each; the history stays balanced."""
+    picture = ImagePart(data=b"\x00\x01", media_type="image/png")
+    sound = AudioPart(data=b"\x00\x01", media_type="audio/wav")
+    history = (
+        UserMessage("go"),
+        AssistantMessage(tool_calls=tuple(ToolCall(i, f"f_{i}") for i in "abc")),
+        ToolMessage("a", "f_a", (TextPart("see"), picture)),
+        ToolMessage("b", "f_b", "plain"),
+        ToolMessage("c", "f_c", (sound,)),
+        UserMessage("next"),
+    )
+    sent = body(asking(*history))["messages"]
+    assert ["user", "assistant", "tool", "tool", "tool", "user", "user", "user"] == [m["role"] for m in sent]
+    assert [
+        {"type": "text", "text": "see"},
+        {"type": "text", "text": "(image/png, in the user message after the results)"},
+    ] == sent[2]["content"]
+    assert [
+        {"type": "text", "text": "These belong to the result of f_a (call a):"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAE="}},
+    ] == sent[5]["content"]
+    assert "These belong to the result of f_c (call c):" == sent[6]["content"][0]["text"]
+    assert "next" == sent[7]["content"]
+    assert sent == messages_to_openai(history)
+    assert sent[:7] == body(asking(*history[:-1]))["messages"]
+    with pytest.raises(Unsendable, match=r"messages\[2\]\.content\[1\]: m takes no images: send text"):
+        encode(asking(*history), PLAIN)
+
+
+@given(sendable_histories(audio=True))
+def test_any_history_has_the_declared_types(history: tuple[Message, ...]) -> None:
+    """What the API can carry goes out balanced, and as the openai package declares it."""
+    sent = body(asking(UserMessage("go"), *history))
+    check_types(sent)
+    assert wire_problem(sent["messages"]) is None
+    assert sent["messages"] == messages_to_openai((UserMessage("go"), *history))
 
 
 @pytest.mark.parametrize("name", ["model", "messages", "tools", "stream", "n"])

@@ -46,7 +46,7 @@ def test_every_event_is_handled_and_every_phase_reached() -> None:
     """No event is without a handler or a place, and each phase can be come to from the first one."""
     assert set(EVENTS) == set(HANDLERS)
     assert set(EVENTS) == {event for moves in MOVES.values() for event in moves}
-    reached, new = set(), {Phase.ENTERING, Phase.STARTING, Phase.REQUESTING}
+    reached, new = set(), {Phase.OPENING, Phase.ENTERING, Phase.STARTING, Phase.REQUESTING}
     while new:
         reached |= new
         new = {target for phase in new for targets in MOVES[phase].values() for target in targets} - reached
@@ -76,7 +76,8 @@ def test_what_is_not_in_the_table_is_illegal(phase: Phase, event: type) -> None:
 
 def test_unions_are_closed() -> None:
     """Each class of the module that looks like an effect or event is a member of its union."""
-    parts = {phases.GatherJob, phases.CallResult, phases.Broken, phases.Sent, phases.Onward, Phase}
+    records = {phases.GatherJob, phases.CallResult, phases.Broken, phases.Sent, phases.Resumption}
+    parts = {*records, phases.Onward, Phase}
     here = {
         kind
         for _, kind in inspect.getmembers(phases, inspect.isclass)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 from anyio import create_task_group
-from attrs import define
 
 from capfold.capabilities.messages import (
     AssistantMessage,
@@ -16,34 +15,13 @@ from capfold.capabilities.messages import (
     call,
 )
 from capfold.runtime.models import ModelError, ModelRequest, as_model, forbid_model_requests
-from capfold.runtime.scripted_model import Chunks, EchoModel, FunctionModel, Reply, ScriptedModel
+from capfold.runtime.replies import Chunks, Reply
+from capfold.runtime.scripted_model import EchoModel, FunctionModel, ScriptedModel
+from tests.runtime.meters import CountingMeter, NoneLeft
 
 ASK = ModelRequest(messages=(UserMessage("hello"),))
 FREE = Usage(input_tokens=0, output_tokens=0)
 SAID = AssistantMessage("given", model="other", usage=None)
-
-
-class NoneLeft(Exception):
-    """What this meter raises."""
-
-
-@define
-class CountingMeter:
-    """Counts charges; raises when `allowed` are spent."""
-
-    allowed: int = 100
-    charged: int = 0
-
-    def charge(self) -> None:
-        if self.charged == self.allowed:
-            raise NoneLeft
-        self.charged += 1
-
-    async def sleep(self, seconds: float) -> None:
-        raise NotImplementedError
-
-    def random(self) -> float:
-        raise NotImplementedError
 
 
 async def later(request: ModelRequest) -> Reply:

@@ -21,6 +21,7 @@ from capfold.runtime import (
     RunResult,
     ScriptedModel,
 )
+from capfold.runtime.replies import Reply
 from tests.runtime.desk import check_closed, contents, make, results
 from tests.runtime.resume_desk import Tally, build, pay
 
@@ -126,6 +127,8 @@ async def test_snapshot_of_another_agent_is_refused() -> None:
     capabilities: list[AnyCapability] = [RequireApproval(), Tally()]
     with pytest.raises(ValueError, match="agent 'desk'"):
         await Agent("other", script, tools=[pay], capabilities=capabilities).resume(text, {})
+    with pytest.raises(ValueError, match="agent 'desk'"):  # rather than that its tools are not there
+        await Agent("other", script, tools=[], capabilities=[Tally()]).resume(text, {})
     named = Agent("desk", ScriptedModel(["done"], name="another"), tools=[pay], capabilities=capabilities)
     with pytest.raises(ValueError, match="scripted"):
         await named.resume(text, {})
@@ -228,3 +231,17 @@ async def test_every_edited_leaf_is_refused() -> None:
     assert "suspended" == (await build().resume(text, decisions)).status, (
         "the untouched one goes on to its next question"
     )
+
+
+async def test_another_output_type_is_refused() -> None:
+    """A run that was to put out a number is not resumed by an agent that puts out text."""
+
+    def agent(kind: type[object], *replies: Reply) -> Agent[object]:
+        gate = [RequireApproval({"pay"})]
+        return Agent("desk", ScriptedModel(replies), tools=[pay], output_type=kind, capabilities=gate)
+
+    suspended = await agent(int, call("pay", {"amount": 1})).run("go")
+    approved = {request.digest: Approve() for request in suspended.pending}
+    with pytest.raises(ValueError, match="is to put out int, and this agent text"):
+        await agent(str).resume(suspended.snapshot(), approved)
+    assert 3 == (await agent(int, "3").resume(suspended.snapshot(), approved)).output

@@ -2,10 +2,12 @@
 
 import re
 
-from capfold.capabilities.messages import UserMessage
+from capfold.capabilities.messages import Usage, UserMessage
 from capfold.capabilities.views import Projection
+from capfold.runtime import Agent, ModelProfile, ScriptedModel
 from capfold.runtime.entries import Entry, FromTo, Projected
 from capfold.runtime.log import Log
+from capfold.runtime.prices import Price
 from capfold.runtime.timeline import timeline
 from tests.runtime.entries_story import story
 
@@ -109,3 +111,17 @@ def test_projection_is_counted() -> None:
 def test_empty_log() -> None:
     """Nothing in, nothing out."""
     assert "" == timeline(Log())
+
+
+async def test_a_response_with_a_price_tells_its_cost() -> None:
+    """And whose it was; without a known cost the line of its request says that."""
+    usage = Usage(input_tokens=1000, output_tokens=100)
+    priced = ModelProfile(price=Price(input=1, output=10))
+    for profile, told in (
+        (priced, 'response: "done"; model: "cheap"; cost: 0.002'),
+        (ModelProfile(), 'response: "done"'),
+    ):
+        model = ScriptedModel(["done"], name="cheap", usage=usage, profile=profile)
+        result = await Agent("desk", model).run("go")
+        (line,) = [line for line in timeline(result.log).splitlines() if "model responded" in line]
+        assert line.endswith(told)

@@ -208,7 +208,7 @@ def test_call_states_vary() -> None:
     """Verdicts of others, calls admitted earlier, and every outcome but the one of suspended runs."""
     seen: set[str] = set()
 
-    @settings(SEARCH, max_examples=150, phases=[Phase.generate])
+    @settings(SEARCH, max_examples=600, phases=[Phase.generate])
     @given(call_states(hook="admit_tool_execute"), call_states(hook="after_tool_execute"))
     def collect(judged: CallState, settled: CallState) -> None:
         seen.update(part for part in ("refused", "approval", "answer") if getattr(judged.verdict, part))

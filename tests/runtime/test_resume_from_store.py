@@ -378,12 +378,12 @@ async def test_a_run_that_cannot_be_held_can_still_be_resumed(error: Exception) 
 
 
 async def test_a_second_run_of_an_id_that_waits(new_place: Callable[[], Place]) -> None:
-    """It fails with its suspended run in the partial, and the first still waits; claimed, it makes room for the second."""
+    """It fails with its suspended run in the partial, and the first waits on; once claimed, it makes room."""
     place, first, second = new_place(), Bank(), Bank()
     async with place.open() as store:
         waiting = await suspended(store, first)
         made = desk(store, second, call("pay", {"amount": 20}, id="y"), "Paid later.")
-        with pytest.raises(StorageError, match="'r' could not be held: .* another run_id") as caught:
+        with pytest.raises(StorageError, match=r"'r' could not be held: .* another run_id") as caught:
             await made.run("Pay.", run_id="r")
         assert isinstance(caught.value.reason, StoreFailed)
         partial: Any = caught.value.partial

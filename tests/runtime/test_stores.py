@@ -306,7 +306,7 @@ async def test_what_waits_is_not_replaced(place: Place) -> None:
         await store.hold("other", snapshot("second"))
         for _ in range(2):
             with pytest.raises(
-                StoreError, match="'run' waits .*: resume or claim that one first, .* another run_id"
+                StoreError, match=r"'run' waits .*: resume or claim that one first, .* another run_id"
             ):
                 await store.hold("run", snapshot("second"))
             await store.hold("run", snapshot("first"))

@@ -9,8 +9,9 @@ from capfold.capabilities import CallState, Capability, Json, Outside, RunState,
 from capfold.runtime.laws import RunMachine
 
 FEW = settings(max_examples=60, stateful_step_count=20, database=None, deadline=None, derandomize=True)
-# To find a fault is enough; the smallest run with it is for people.
-SEEK = settings(FEW, max_examples=200, phases=[Phase.generate])
+# To find a fault is enough; the smallest run with it is for people. What is drawn depends on the modules that are
+# loaded, so there are many tries: the first that finds it ends them.
+SEEK = settings(FEW, max_examples=3000, phases=[Phase.generate])
 
 
 @frozen

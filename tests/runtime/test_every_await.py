@@ -457,7 +457,8 @@ def test_nothing_is_lost_at_any_await(way: str, kind: str, anyio_backend: str, *
 
 
 # trio keeps an idle worker thread for the next call, and pytest's plugin one for its loop.
-LONG_LIVED = 2
+# A loop keeps workers for a while; who left one behind at each await point would leave fifty.
+LONG_LIVED = 10
 
 
 async def test_the_places_are_of_every_kind() -> None:

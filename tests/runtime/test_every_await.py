@@ -456,8 +456,8 @@ def test_nothing_is_lost_at_any_await(way: str, kind: str, anyio_backend: str, *
     assert "done" == scene.agent.run_sync("again", **scene.options).output
 
 
-# trio keeps an idle worker thread for the next call, and pytest's plugin one for its loop.
-# A loop keeps workers for a while; who left one behind at each await point would leave fifty.
+# trio keeps idle worker threads for later calls, and pytest's plugin one for its loop; who left one behind at each
+# await point would leave fifty.
 LONG_LIVED = 10
 
 

@@ -1,14 +1,11 @@
-"""`capfold check module:attribute`: the laws on the command line. Parses, loads, prints and exits.
+"""`capfold check module:attribute`: the laws on the command line. Parses, prints and exits.
 
 Needs click, the extra `cli`, and Hypothesis, the extra `testing`, which is imported when something is checked.
 """
 
-import importlib
 import json
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
-from pathlib import Path
 from secrets import randbelow
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,6 +15,7 @@ from attrs import frozen
 from ..capabilities.capability import AnyCapability, Capability
 from .agent import Agent
 from .building import ToolLike
+from .loading import CannotLoad, load_object
 
 if TYPE_CHECKING:
     from .laws_results import Results
@@ -25,10 +23,6 @@ if TYPE_CHECKING:
 _COLUMNS = 4  # capabilities beside each other in the table
 _WIDE = 18
 _SEEDS = 1 << 32
-
-
-class CannotLoad(Exception):
-    """What is to be checked cannot be had; the message says what was asked for, and what would be right."""
 
 
 @frozen
@@ -78,31 +72,8 @@ def check(target: str, examples: int, seed: int | None, as_json: bool) -> None: 
 
 
 def load(target: str) -> Target:
-    """Return what a text such as `package.module:name` stands for; dots after the colon are attributes.
-
-    Raises CannotLoad for a text of another form, a module that is not there or fails, a name that it does not have, and
-    for what is neither capability nor list nor agent.
-    """
-    module_name, colon, path = target.partition(":")
-    if not (module_name and colon and path):
-        raise CannotLoad(f"{target!r} is no MODULE:ATTRIBUTE, such as desk.agents:payments")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: object = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        who = "it" if error.name == module_name else f"{error.name!r}, which it imports,"
-        raise CannotLoad(f"cannot import {module_name!r}: {who} is nowhere on the path") from error
-    except Exception as error:
-        raise CannotLoad(f"importing {module_name!r} raised {type(error).__name__}: {error}") from error
-    for name in path.split("."):
-        if not hasattr(found, name):
-            near = get_close_matches(name, dir(found), 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise CannotLoad(f"{target}: there is no {name!r}{hint}")
-        found = getattr(found, name)
-    return _target(target, found)
+    """Return what is to be checked. Raises CannotLoad, also for what is neither capability nor list nor agent."""
+    return _target(target, load_object(target))
 
 
 def _target(target: str, found: object) -> Target:

@@ -22,7 +22,7 @@ def load_object(target: str) -> object:
     """
     module_name, colon, path = target.partition(":")
     if not (module_name and colon and path):
-        raise CannotLoad(f"{target!r} is no MODULE:ATTRIBUTE, such as shop.desk:agent")
+        raise CannotLoad(f"{target!r} is no MODULE:ATTRIBUTE, such as desk.agents:payments")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

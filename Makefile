@@ -4,6 +4,8 @@
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 ARGS ?=
+# What the tests need of the extras; .ci/run asks for them by `make extras`.
+EXTRAS := cli,testing,mcp,postgres,prices,pii,agent-hooks
 AIMOCK := 1.43.0
 MCP_SERVERS := 2026.8.31
 TOOLS := .tools/.installed-$(AIMOCK)-$(MCP_SERVERS)
@@ -13,13 +15,14 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 EDITABLE := --config-settings editable_mode=strict --editable
 MODULES := $(sort $(shell find capabilities runtime -name '*.py' -o -name py.typed))
 
-.PHONY: help demo test lint docs bench corruption mutants clean tools FORCE
+.PHONY: help demo test lint docs site bench corruption mutants clean tools extras FORCE
 
 help:
 	@echo 'make demo   run the demo                      ARGS="--no" is handed to it'
 	@echo 'make test   run the tests on asyncio and trio ARGS="-k name" is handed to pytest'
 	@echo 'make lint   format, lint, types, imports'
 	@echo 'make docs   write the generated tables of README and docs anew'
+	@echo 'make site   build the site of the docs; a warning is an error'
 	@echo 'make bench  measure against peers             ARGS="--quick" is handed to the benchmark'
 	@echo 'make corruption  run each corruption case, and the same attacks on peers; write what was seen'
 	@echo 'make mutants     take each check out of the runtime in turn; the tests must notice'
@@ -40,6 +43,10 @@ lint: .venv/.dev
 
 docs: .venv/.dev
 	.venv/bin/python -m tests.docs.generated
+
+site: .venv/.dev
+	.venv/bin/sphinx-build --fail-on-warning --keep-going -q -c docs -d build/site/doctrees . build/site/html
+	@echo build/site/html/index.html
 
 bench: .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/run.py $(ARGS)
@@ -69,7 +76,7 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.made .venv/.modules pyproject.toml
-	.venv/bin/python $(PIP) install --group dev $(EDITABLE) '.[cli,testing,mcp,postgres,prices]'
+	.venv/bin/python $(PIP) install --group dev $(EDITABLE) '.[$(EXTRAS)]'
 	@touch $@ .venv/.cli
 
 .venv-bench/.bench: .venv-bench/.made .venv-bench/.modules pyproject.toml
@@ -79,6 +86,10 @@ clean:
 # Rewritten only when the list of modules is another one, not when one is edited.
 .venv/.modules .venv-bench/.modules: %/.modules: %/.made FORCE
 	@echo '$(MODULES)' | cmp -s - $@ || echo '$(MODULES)' > $@
+
+# For .ci/run: the list has one place.
+extras:
+	@echo $(EXTRAS)
 
 FORCE:
 

@@ -135,6 +135,9 @@ class Capability(Generic[S]):
         """Return tool names that the configuration mentions; the agent checks that each exists."""
         return frozenset()
 
+    def check_tools(self, tools: "Sequence[Tool]") -> None:
+        """Raise ValueError when a tool does not fit the configuration; `tools`: all that the agent has, when built."""
+
     def needs_deps(self) -> frozenset[str]:
         """Return keys that must be in `deps`; a missing one fails when the run starts."""
         return frozenset()

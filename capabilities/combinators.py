@@ -70,6 +70,10 @@ class Group(Capability):
                 "members: put the hooks into one of them"
             )
 
+    def beneath(self, leaf: Leaf) -> Leaf:
+        """Return a leaf of the members as it stands in the composed list; here as it is."""
+        return leaf
+
     def tool_names(self) -> frozenset[str]:
         """Return the names that the members mention."""
         return frozenset(name for member in self.members for name in member.tool_names())
@@ -197,4 +201,4 @@ def _under(parent: Group, leaf: Leaf) -> Leaf:
         case Inherited():
             return evolve(leaf, inherited=True)
         case _:
-            return leaf
+            return parent.beneath(leaf)

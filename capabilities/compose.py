@@ -133,14 +133,26 @@ def _collect(scope: Scope, members: dict[str, AnyCapability], where: str) -> Non
         if key in here:
             same = members[key] == capability
             what = f"{key!r} is listed twice" if same else f"two capabilities have the key {key!r}"
-            raise ValueError(f"{what} in {where}: give one of them another one, as in key={key + '_2'!r}")
+            raise ValueError(f"{what} in {where}: {_another_key(capability)}")
         here.add(key)
         other = members.setdefault(key, capability)
         if other is not capability and other != capability:
             raise ValueError(
-                f"different capabilities have the key {key!r} (one of them in {where}): "
-                f"give one of them another one, as in key={key + '_2'!r}"
+                f"different capabilities have the key {key!r} (one of them in {where}): {_another_key(capability)}"
             )
+
+
+def _another_key(capability: AnyCapability) -> str:
+    """Say how one of two capabilities gets another key."""
+    from .function_hooks import FunctionHook, ToolHook  # noqa: PLC0415  # for an error only: 4 ms
+
+    advice = "give one of them another one, as in "
+    if not isinstance(capability, FunctionHook):
+        return f"{advice}key={capability.key + '_2'!r}"
+    made = (
+        "ToolHook(function, key='other')" if isinstance(capability, ToolHook) else "evolve(it, key='other')"
+    )
+    return f"{advice}{made}; functions of one name, such as lambdas, need a key each"
 
 
 def _tool_plan(scopes: list[Scope], tool: Tool | None, plans: dict[tuple[object, ...], ToolPlan]) -> ToolPlan:

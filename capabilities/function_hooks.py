@@ -70,7 +70,21 @@ class FunctionHook(Capability):
 
 @frozen
 class ToolHook(FunctionHook):
-    """A plain async function `(call_next, call)` around tool calls."""
+    """A plain async function `(call_next, call)` around tool calls; a tool or toolkit takes the bare function too.
+
+    Its key is the function's module and name, or `key`: two lambdas need one each.
+
+    >>> from capfold.runtime import Agent, ScriptedModel
+    >>> async def shout(call_next, call):
+    ...     done = await call_next(call)
+    ...     return done.with_content(done.outcome.content.upper())
+    >>> @tool(capabilities=[ToolHook(shout)])
+    ... def greet(name: str) -> str:
+    ...     return f"hello {name}"
+    >>> model = ScriptedModel([call("greet", {"name": "ada"}), "ok"])
+    >>> Agent("desk", model, tools=[greet]).run_sync("Greet ada.").messages[2].content
+    'HELLO ADA'
+    """
 
     async def wrap_tool_execute(
         self, call_next: "CallNext[CallState, CallState]", call: "CallState"

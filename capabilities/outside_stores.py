@@ -20,7 +20,10 @@ class BlobStore(Protocol):
     """Keeps bytes that are too large for a history, which holds a reference to them."""
 
     async def put(self, name: str, data: bytes, media_type: str) -> str:
-        """Keep bytes under a name and return the reference they are found by; the same name again replaces them."""
+        """Keep bytes under a name and return the reference they are found by; a history holds it for ever.
+
+        The same bytes under the same name have the same reference; other bytes leave what it refers to as it is.
+        """
 
     async def get(self, ref: str) -> bytes:
         """Return the bytes behind a reference. Raises LookupError where there are none."""

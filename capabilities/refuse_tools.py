@@ -23,10 +23,15 @@ class RefuseTools(Capability):
 
     A refusal wins over every approval and answer, so nobody is asked about a call that cannot run.
 
-    ```python
-    RefuseTools(unless="may_pay")
-    RefuseTools({"delete_user"}, reason="Deleting users is not for agents.")
-    ```
+    >>> from capfold.runtime import Agent, ScriptedModel
+    >>> @tool
+    ... def delete_user(name: str) -> str:
+    ...     return f"{name} is gone"
+    >>> model = ScriptedModel([call("delete_user", {"name": "ada"}), "I may not."])
+    >>> rule = RefuseTools({"delete_user"}, unless="is_admin", reason="Deleting users is not for agents.")
+    >>> result = Agent("desk", model, tools=[delete_user], capabilities=[rule]).run_sync("Delete ada.")
+    >>> result.messages[2].status, result.messages[2].content
+    ('denied', 'Deleting users is not for agents.')
     """
 
     where: Where = field(default=is_destructive, converter=as_where)

@@ -31,10 +31,15 @@ class RequireApproval(Capability):
 
     The calls of a batch are asked about at once, and none of them runs before all decisions are in.
 
-    ```python
-    RequireApproval({"pay"}, prompt="Pay {arguments}?")
-    RequireApproval(is_destructive, timeout=60, always="off")
-    ```
+    >>> from capfold.runtime import Agent, Approve, ScriptedModel
+    >>> @tool
+    ... def pay(amount: int) -> str:
+    ...     return f"paid {amount} EUR"
+    >>> model = ScriptedModel([call("pay", {"amount": 10}), "Done."])
+    >>> ask = RequireApproval({"pay"}, prompt="Pay {arguments}?")
+    >>> result = Agent("desk", model, tools=[pay], capabilities=[ask]).run_sync("Pay 10 EUR.")
+    >>> result.status, result.pending[0].prompts
+    ('suspended', ('Pay {"amount": 10}?',))
     """
 
     tools: Where | None = field(default=None, converter=_tools)

@@ -16,10 +16,18 @@ class SelectTools(Capability):
     It never adds one, and may leave none. A name that is in no inventory is a ValueError when the agent is
     built; TypeError when `where` is a single string, or its predicate returns something else than a bool.
 
-    ```python
-    Agent("desk", model, tools=[search, pay, refund], capabilities=[SelectTools({"search", "pay"})])
-    Agent("reader", model, tools=[search, pay, refund], capabilities=[SelectTools(is_read_only)])
-    ```
+    >>> from capfold.runtime import Agent, ScriptedModel
+    >>> @tool(read_only=True)
+    ... def search(text: str) -> str:
+    ...     return "nothing found"
+    >>> @tool
+    ... def pay(amount: int) -> str:
+    ...     return f"paid {amount} EUR"
+    >>> model = ScriptedModel(["ok"])
+    >>> Agent("reader", model, tools=[search, pay], capabilities=[SelectTools(is_read_only)]).run_sync("Hi.").output
+    'ok'
+    >>> [offered.name for offered in model.requests[0].tools]
+    ['search']
     """
 
     where: Where = field(converter=as_where)

@@ -176,7 +176,9 @@ class RunState:
         """
         if type(n) is not int or n < 1:
             raise ValueError(f"keep_last takes an integer of at least 1, not {n!r}")
-        return self.project(keep_newest(self.view, n, self.task, pin))
+        view = self.view
+        kept = keep_newest(view, n, self.task, pin, task_at=self.task_index)
+        return self if kept is view else self.project(kept)
 
     def map_view(self, fn: Callable[[Message], Message]) -> "RunState":
         """Show `fn(message)` for each message of the view.

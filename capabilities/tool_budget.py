@@ -55,14 +55,21 @@ class ToolBudget(Capability["FrozenDict[int]"]):
 
     What counts is what ran: each attempt of a body, also those that a retrying wrapper adds; and the calls of
     the batch that were admitted before, also those that wait for an approval. A call that is refused or
-    answered leaves its place to the next one, wherever this capability stands in the list.
-    A limit raises, a budget stops: see `Limits` for what must never be exceeded.
+    answered leaves its place to the next one, wherever this capability stands in the list. An attempt that a
+    wrapper adds to a call that was admitted is not held up; it leaves less to later calls.
+    A sub-agent that inherits it has a budget of its own: for one over all of them there is `SharedBudget`.
+    Limits raise, budgets stop: see `Limits` for what must never be exceeded.
 
-    ```python
-    ToolBudget(5)
-    ToolBudget({"pay": 1, "search": 20}, on_exceeded="refuse")
-    ToolBudget(3, tools=is_destructive, message="No more than {max_calls} changes per run.")
-    ```
+    >>> from capfold.runtime import Agent, ScriptedModel
+    >>> @tool
+    ... def search(text: str) -> str:
+    ...     return "nothing found"
+    >>> model = ScriptedModel([[call("search", {"text": "a"}), call("search", {"text": "b"})]])
+    >>> result = Agent("desk", model, tools=[search], capabilities=[ToolBudget(1)]).run_sync("Search.")
+    >>> result.status, result.output, result.tool_calls
+    ('stopped', 'Tool budget of 1 calls is used up.', 2)
+    >>> ToolBudget({"pay": 1, "search": 20}, on_exceeded="refuse").tool_names() == {"pay", "search"}
+    True
     """
 
     max_calls: "int | FrozenDict[int]" = field(default=10, converter=_budgets)

@@ -24,9 +24,13 @@ class TrimMessages(Capability):
     The first two are not counted. The newest exchange is always whole, even if it is longer. The history is
     left as it is: each request is trimmed anew, from what earlier capabilities left in the view.
 
-    ```python
-    Agent("desk", model, tools=[search], capabilities=[TrimMessages(keep_last=30)])
-    ```
+    >>> from capfold.runtime import Agent, ScriptedModel
+    >>> model = ScriptedModel(["ok"])
+    >>> agent = Agent("desk", model, capabilities=[TrimMessages(keep_last=2)])
+    >>> history = [UserMessage("a"), AssistantMessage("b"), UserMessage("c"), AssistantMessage("d")]
+    >>> result = agent.run_sync("e", messages=history)
+    >>> [message.content for message in model.requests[0].messages], len(result.messages)
+    (['c', 'd', 'e'], 6)
     """
 
     keep_last: int = field(default=20, validator=_at_least_one)

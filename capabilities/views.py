@@ -51,22 +51,29 @@ def groups(messages: Sequence[Message]) -> tuple[Group, ...]:
 
 
 def keep_newest(
-    messages: tuple[Message, ...], n: int, task: Message | None, pin: Callable[[Message], bool] | None = None
+    messages: tuple[Message, ...],
+    n: int,
+    task: Message | None,
+    pin: Callable[[Message], bool] | None = None,
+    *,
+    task_at: int = -1,
 ) -> tuple[Message, ...]:
     """Return leading system messages, the task, pinned groups, and the newest whole groups of `n` messages.
 
     Task, leading system and pinned messages are not counted; the newest group is kept whole at any size.
     A user message comes first: an assistant group before the first one kept is dropped or, where it is
     pinned or no user message is left, the user message before it stays, uncounted.
-    The same tuple comes back when nothing goes. Looks no further back than it must: to the task, or to the
-    beginning when there is a `pin`.
+    The same tuple comes back when nothing goes. Looks no further back than the window, or to the beginning when
+    there is a `pin`; `task_at`: where the task stands, if it is known, for which it would have to look.
     """
     leading = 0
     while leading < len(messages) and isinstance(messages[leading], SystemMessage):
         leading += 1
+    if leading < len(messages) <= n + leading and isinstance(messages[leading], UserMessage):
+        return messages
     spans: list[_Span] = []
     left, end, found = n, len(messages), task is None
-    while end > leading and (left >= 0 or not found or pin is not None):
+    while end > leading and (left >= 0 or pin is not None):
         start = _group_start(messages, leading, end)
         is_task = any(messages[i] is task for i in range(start, end))
         held = is_task or (pin is not None and any(map(pin, messages[start:end])))
@@ -77,12 +84,23 @@ def keep_newest(
             left = left - (end - start) if fits else -1
         found = found or is_task
         end = start
+    if not found:
+        at = _place_of(task, messages, task_at, leading, end)
+        if at >= 0:  # a task is a user message, which is a group by itself
+            spans.append(_Span(at, at + 1, held=True))
     spans = _user_first(messages, leading, spans[::-1])
     if leading + sum(span.end - span.start for span in spans) == len(messages):
         return messages
     return messages[:leading] + tuple(
         message for span in spans for message in messages[span.start : span.end]
     )
+
+
+def _place_of(task: Message | None, messages: tuple[Message, ...], likely: int, first: int, end: int) -> int:
+    """Return where a task stands from `first` up to `end`, -1 if it does not; where it likely is comes first."""
+    if first <= likely < end and messages[likely] is task:
+        return likely
+    return next((i for i in range(end - 1, first - 1, -1) if messages[i] is task), -1)
 
 
 @frozen

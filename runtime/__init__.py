@@ -11,18 +11,23 @@ from ..capabilities.late_names import late_names
 # A new public name takes two lines: its module here, for the interpreter, and its import below, for type checkers.
 _MODULE_OF = {
     "Agent": "agent",
+    "AgentHooks": "agent_hooks",
+    "AgentHooksHost": "agent_hooks_host",
     "Answer": "decisions",
     "ApprovalRequest": "decisions",
     "Approve": "decisions",
     "Approver": "decisions",
     "AuditRecord": "audit",
     "Backoff": "retry_model",
+    "BlobStore": "blob_stores",
     "Blocked": "errors",
     "BlockedError": "errors",
+    "CacheStore": "cache_stores",
     "CallSettled": "events",
     "CallStarted": "events",
     "Chunks": "replies",
     "CodecError": "errors",
+    "Counter": "counter",
     "Decision": "decisions",
     "DecisionError": "errors",
     "Delta": "events",
@@ -32,6 +37,7 @@ _MODULE_OF = {
     "Edit": "decisions",
     "Ended": "events",
     "Fallback": "fallback_model",
+    "FolderBlobStore": "blob_stores",
     "FunctionModel": "scripted_model",
     "HookError": "errors",
     "HookFailed": "errors",
@@ -51,6 +57,8 @@ _MODULE_OF = {
     "LogError": "errors",
     "McpHttp": "mcp_servers",
     "McpStdio": "mcp_servers",
+    "MemoryBlobStore": "blob_stores",
+    "MemoryCacheStore": "cache_stores",
     "MemoryStore": "memory_store",
     "MessageStore": "stores",
     "Meter": "models",
@@ -79,6 +87,8 @@ _MODULE_OF = {
     "RunOptions": "runs",
     "RunResult": "result",
     "RunStream": "run_stream",
+    "SQLiteCacheStore": "cache_stores",
+    "SQLiteCounter": "sqlite_counter",
     "SQLiteStore": "sqlite_store",
     "ScriptedModel": "scripted_model",
     "Settled": "events",
@@ -120,9 +130,18 @@ _MODULE_OF = {
 if TYPE_CHECKING:
     from . import machine as machine
     from .agent import Agent as Agent
+    from .agent_hooks import AgentHooks as AgentHooks
+    from .agent_hooks_host import AgentHooksHost as AgentHooksHost
     from .audit import AuditRecord as AuditRecord
     from .billing import sent_to as sent_to
+    from .blob_stores import BlobStore as BlobStore
+    from .blob_stores import FolderBlobStore as FolderBlobStore
+    from .blob_stores import MemoryBlobStore as MemoryBlobStore
+    from .cache_stores import CacheStore as CacheStore
+    from .cache_stores import MemoryCacheStore as MemoryCacheStore
+    from .cache_stores import SQLiteCacheStore as SQLiteCacheStore
     from .checked_folding import checked_fold as checked_fold
+    from .counter import Counter as Counter
     from .decisions import Answer as Answer
     from .decisions import ApprovalRequest as ApprovalRequest
     from .decisions import Approve as Approve
@@ -217,6 +236,7 @@ if TYPE_CHECKING:
     from .scripted_model import ScriptedModel as ScriptedModel
     from .sinks import JsonLines as JsonLines
     from .sinks import Sink as Sink
+    from .sqlite_counter import SQLiteCounter as SQLiteCounter
     from .sqlite_store import SQLiteStore as SQLiteStore
     from .stores import MessageStore as MessageStore
     from .stores import SnapshotClaimed as SnapshotClaimed

@@ -134,7 +134,9 @@ class Agent(Generic[Out]):
         """
         asked = Options(**options) if options else PLAIN
         driving = Driving(begin(self.setup, self.given, prompt, asked), self.given)
-        return cast("RunResult[Out]", await driving.drive())  # checked against Out's own type
+        # What `drive` does, whose coroutine each run that waits for its model would keep.
+        end = await driving.driver.drive()
+        return cast("RunResult[Out]", await driving.over(*end))  # checked against Out's own type
 
     def run_sync(self, prompt: Content | None, **options: Unpack[RunOptions]) -> RunResult[Out]:
         """Do what `run` does, on an event loop of its own. Raises RuntimeError inside a running one."""

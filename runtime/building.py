@@ -92,8 +92,10 @@ def with_tools(
             texts.append(text)
     placed = place(bundled)
     plan = compose(own, placed, inherits=inherits)
+    inventory = tuple(item.tool for item in placed)
     for member in plan.members.values():
         state_type(type(member))  # a slot whose type cannot be found fails here, not in a run
+        member.check_tools(inventory)
     functions = {item.tool.name: item.tool.function for item in placed}
     below = {name: function for name, function in functions.items() if isinstance(function, RunBelow)}
     setup = evolve(
@@ -102,7 +104,7 @@ def with_tools(
         below=frozenset(below),
         inherits=(*inherits, *inherited_part(own)),
         placed=placed,
-        inventory=tuple(item.tool for item in placed),
+        inventory=inventory,
         by_name=FrozenDict({item.tool.name: item.tool for item in placed}),
         tool_names=tuple(item.tool.name for item in placed),
         needs=needs_of(plan, placed),

@@ -5,6 +5,7 @@ Local to one run in one process; nothing of it is ever in a record.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import anyio
 
@@ -41,6 +42,13 @@ class Patience:
                 self._waiting.discard(scope)
 
 
+class Cancels(Protocol):
+    """What can be cancelled, as a scope of anyio."""
+
+    def cancel(self) -> None:
+        """Cancel it."""
+
+
 class Control:
     """A stop that may come. `due` from the moment it is asked for until the machine is told, once.
 
@@ -49,7 +57,7 @@ class Control:
 
     def __init__(self) -> None:
         """Start without a wish."""
-        self.scope: anyio.CancelScope | None = None
+        self.scope: Cancels | None = None
         self.due = False
         self.patience = Patience()
         self._stop: Stop | None = None

@@ -104,14 +104,26 @@ class Driver:
         """
         moved, self._moved = self._moved, None
         assert moved is not None, "a run is driven once"
+        log = self.recorder.log
         try:
             effect = await self.take(moved)
             del moved
             while type(effect) not in ENDS:
-                if self.plain and type(effect) in PERFORM:
-                    steps = self.plainly(effect)
-                    del effect  # kept here, it would keep the state that the run began with
-                    effect = await steps
+                if self.plain and (perform := PERFORM.get(type(effect))) is not None:
+                    # What `go_on` does as long as there is only something to perform: without its awaits, and in one
+                    # scratch, of which the state is made when somebody looks, in place of twice a step. In line: a
+                    # coroutine of its own is resumed at each await, and is kept by each run that waits.
+                    work = self.scratch()
+                    try:
+                        while perform is not None:
+                            effect = machine.advance(work, await perform(self.session, effect))
+                            log.append(work.entries)
+                            work.entries.clear()
+                            perform = PERFORM.get(type(effect))
+                    finally:
+                        log.append(work.entries)  # of a hook that raised what is no Exception
+                        self.state = work.freeze()
+                        del work
                 elif isinstance(effect, Enter):
                     effect = await self.inside_wrappers(effect)
                 elif isinstance(effect, Leave):
@@ -140,24 +152,12 @@ class Driver:
             await self.flush()  # where it had ended already, its end may not be written yet
         self.give_up()
 
-    async def plainly(self, effect: Effect) -> Effect:
-        """Do what `go_on` does as long as there is only something to perform: without its awaits, and in one scratch.
-
-        The state is made of that scratch when somebody looks, in place of twice a step.
-        """
+    def scratch(self) -> Work:
+        """Return a scratch of the state, which goes ahead of it until the state is set again."""
         assert self.state is not None
-        session, append = self.session, self.recorder.log.append
         self._work = work = Work(self.state, 0.0)
         self._state = None
-        try:
-            while (perform := PERFORM.get(type(effect))) is not None:
-                effect = machine.advance(work, await perform(session, effect))
-                append(work.entries)
-                work.entries.clear()
-        finally:
-            append(work.entries)  # of a hook that raised what is no Exception
-            self.state = work.freeze()
-        return effect
+        return work
 
     async def left(self) -> Effect:
         """Feed that all wrappers are left, and changed nothing."""
@@ -325,30 +325,31 @@ class Driver:
     async def perform(self, effect: Effect) -> Event:
         """Perform one effect."""
         if isinstance(effect, AskApproval):
-            return await self.ask(effect)
+            assert self.state is not None
+            return await ask_approver(self.session, self.state, effect)
         if isinstance(effect, RunTools) and self.session.follower is not None:
             await self.session.follower.started(effect)
         return await PERFORM[type(effect)](self.session, effect)
 
-    async def ask(self, effect: AskApproval) -> Event:
-        """Ask the approver; nobody there, an exception, a wrong answer or a timeout leave the run suspended."""
-        port, approver = self.session.port, self.session.approver
-        if approver is None:
-            return Undecided(port.now(), "no approver")
-        timeouts = [request.timeout for request in effect.requests if request.timeout is not None]
-        try:
-            decisions = decision_list(await port.ask(approver, effect.requests, min(timeouts, default=None)))
-            assert self.state is not None
-            check_decisions(Work(self.state, port.now()), decisions)  # one that does not fit counts as none
-        except Late:
-            return Undecided(port.now(), "the approver did not answer in time")
-        except Exception as error:  # noqa: BLE001  # an approver is the user's; the run is suspended and says why
-            import logging  # noqa: PLC0415  # 5 ms that only a broken approver needs
 
-            what = f"the approver raised {type(error).__name__}: {message_of(error)}"
-            logging.getLogger("capfold").warning("%s; the run is suspended", what)
-            return Undecided(port.now(), what)
-        return Decided(port.now(), decisions)
+async def ask_approver(session: Session, state: MachineState, effect: AskApproval) -> Event:
+    """Ask the approver; nobody there, an exception, a wrong answer or a timeout leave the run suspended."""
+    port, approver = session.port, session.approver
+    if approver is None:
+        return Undecided(port.now(), "no approver")
+    timeouts = [request.timeout for request in effect.requests if request.timeout is not None]
+    try:
+        decisions = decision_list(await port.ask(approver, effect.requests, min(timeouts, default=None)))
+        check_decisions(Work(state, port.now()), decisions)  # one that does not fit counts as none
+    except Late:
+        return Undecided(port.now(), "the approver did not answer in time")
+    except Exception as error:  # noqa: BLE001  # an approver is the user's; the run is suspended and says why
+        import logging  # noqa: PLC0415  # 5 ms that only a broken approver needs
+
+        what = f"the approver raised {type(error).__name__}: {message_of(error)}"
+        logging.getLogger("capfold").warning("%s; the run is suspended", what)
+        return Undecided(port.now(), what)
+    return Decided(port.now(), decisions)
 
 
 async def open_run(session: Session, effect: Open) -> Event:

@@ -10,7 +10,7 @@ from ..capabilities.state import RunState, RunStatus, Stop
 from ..capabilities.verdict import NOT_RUN_NOTE, Outcome
 from .below import Held, Spent
 from .chains import NO_FACTS, call_chain
-from .entries import Entry
+from .entries import Entry, entry_of
 from .errors import Blocked, Reason
 from .gathering import NONE, NOTHING_OFF, Facts, gather_run
 from .phases import Broken, Effect, Finish, Leave, Phase, Save
@@ -104,7 +104,7 @@ def end_waiting(state: MachineState, now: float) -> tuple[RunState, list[Entry]]
     """End a run that waits for decisions which nobody will give, and those that wait below it."""
     work = Work(state, now)
     cancel(work)
-    return work.run, work.entries
+    return work.run, list(map(entry_of, work.entries))
 
 
 def cancel(work: Work) -> Effect:
@@ -284,16 +284,18 @@ def _broke(work: Work, broken: Broken) -> None:
 def ended(work: Work, *, saved: int | None = None) -> Effect:
     """Write the end down; nothing comes after. `saved`: how many messages, of a run with a conversation."""
     work.phase = Phase.ENDED
-    facts: dict[str, object] = {"status": work.run.status}
+    run = work.run
+    names: tuple[str, ...] = ("status",)
+    facts: tuple[object, ...] = (run.status,)
     if saved is not None:
-        facts["saved"] = saved
-    if work.run.status in {"completed", "stopped"}:
-        facts["output"] = work.run.output
-    if work.run.stopped is not None:
-        facts["stop"] = work.run.stopped
+        names, facts = (*names, "saved"), (*facts, saved)
+    if run.status in {"completed", "stopped"}:
+        names, facts = (*names, "output"), (*facts, run.output)
+    if run.stopped is not None:
+        names, facts = (*names, "stop"), (*facts, run.stopped)
     if work.reason is not None:
-        facts["reason"] = work.reason
-    work.write("run_ended", facts=facts)
+        names, facts = (*names, "reason"), (*facts, work.reason)
+    work.event("run_ended", names, facts)
     return Finish(work.run, work.reason, work.cause)
 
 

@@ -24,7 +24,7 @@ class GatherOutside:
         """Serve one job; its requests are charged to the point's account, and `bills` filled in their order."""
         run = run_of(job.record)
         call_id = call_of(job.record) or ""
-        self.attempt = 1
+        self.attempt = 1 + session.again
         self.idempotency_key = f"{run.run_id}:{run.run_step}:{call_id}:{job.link.key}:{job.link.hook}"
         self.deps = session.deps
         self._session = session

@@ -131,6 +131,7 @@ def context_of(call: CallState, run: RunState, deps: object, attempt: int) -> To
 
 def _bind(tool: Tool, call: CallState, session: Session, effect: RunTools, attempt: int) -> Body:
     run, deps = effect.run, session.deps
+    number = attempt + session.again
     function = tool.function
     if isinstance(function, RunBelow):
         return functools.partial(function.run_below, session, effect, call, attempt)
@@ -140,11 +141,11 @@ def _bind(tool: Tool, call: CallState, session: Session, effect: RunTools, attem
     if isinstance(function, SchemaFunction):
         plain = thaw(call.arguments)
         assert isinstance(plain, dict)
-        return functools.partial(function.call, plain, context_of(call, run, deps, attempt))
+        return functools.partial(function.call, plain, context_of(call, run, deps, number))
     signature = _signature(function)
     keywords = structure(signature, call.arguments, input_converter)
     if signature.injects:
-        keywords |= inject(signature, context_of(call, run, deps, attempt), call.injected, input_converter)
+        keywords |= inject(signature, context_of(call, run, deps, number), call.injected, input_converter)
     if signature.is_async:
         return cast(Body, functools.partial(function, **keywords))
     return functools.partial(_in_thread, functools.partial(function, **keywords))

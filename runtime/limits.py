@@ -57,6 +57,8 @@ RULES = ("max_steps", "requests", "tool_calls", *SPENT_LIMITS, "deadline")
 class Limits:
     """The bounds of a run. None = no bound.
 
+    Limits raise, budgets stop: what is here ends a run by a LimitError and is never exceeded; the capabilities
+    `RunBudget` and `ToolBudget` end it as a result, with a message.
     Times in seconds, `cost` in US dollars, `max_result_bytes` of a result as sent.
     """
 

@@ -5,6 +5,7 @@ and the entries to write down. Who has a loop of their own can drive it; `driver
 The legal moves are `phases.MOVES`; the steps themselves stand in the files named after them.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Required, TypeAlias, TypedDict, Unpack
 
@@ -281,7 +282,9 @@ def _resumed(work: Work, event: Resumed) -> Effect | Onward:
     work.write("run_resumed", facts={"calls": [request.call_id for request in work.pending]})
     if work.setup.plan.chains["wrap_run"].links:
         check = work.freeze()
-        decided(Work(check, event.now), event.decisions)  # refuse bad decisions before wrap_run is entered
+        # Refuse bad decisions before wrap_run is entered; what ends the run by good ones ends it inside.
+        with contextlib.suppress(Failure):
+            decided(Work(check, event.now), event.decisions)
         work.resumed = event.decisions
         work.phase = Phase.ENTERING
         work.run = replace(work.run, status="running")

@@ -26,7 +26,7 @@ from .onion import Next, Ring, latched
 from .phases import Broken, RequestModel, Responded, Sent
 from .port import is_stray
 from .session import Account, Session, Ticket
-from .stepping import request_of
+from .stepping import model_name, request_of
 from .work import Failure
 
 if TYPE_CHECKING:
@@ -94,7 +94,17 @@ async def _unwrapped(session: Session, effect: RequestModel, account: Account) -
     session.sent = account.sent
     run = effect.run
     try:
-        response = await send(session, run, effect.request, account, effect.timeout)
+        # What `send` does, without its coroutine, which each run that waits for its model would keep and resume: with
+        # those of the driver and of `Agent.run`, 13,600 instructions and three objects less in a run of four requests.
+        ticket = open_ticket(run, account)
+        try:
+            response = await asked(session, effect.request, ticket, effect.timeout)
+        except BaseException as error:
+            found = unsent(session, run, account, ticket, error)
+            if found is error:
+                raise
+            raise found from error
+        kept(session, run, account, ticket, response)
     except ModelError as error:
         broken = Broken(model_failed(error, run), error)
     except RunError as error:
@@ -235,36 +245,71 @@ async def send(
 
     Raises ModelError; RunError for what is no message, and for a reached limit, by which the run ends.
     """
-    assert run.model is not None, "a request is prepared with a model"
-    model = cast(Model, run.model)
-    ticket = account.open(model)  # a model that never charges sent one request
-    follower = session.follower
+    ticket = open_ticket(run, account)
     try:
-        if follower is None:
-            response = await session.port.request(model, request, ticket, timeout)
-        elif follower.published:
-            raise ModelError("bad_request", PUBLISHED, retryable=False)
-        elif follower.live and isinstance(model, StreamingModel):
-            publish = functools.partial(_publish, follower, ticket)
-            response = await session.port.stream(model, request, ticket, timeout, publish)
-        else:
-            response = await session.port.request(model, request, ticket, timeout)
-    except (ModelError, RunError) as error:
+        response = await asked(session, request, ticket, timeout)
+    except BaseException as error:
+        found = unsent(session, run, account, ticket, error)
+        if found is error:
+            raise
+        raise found from error
+    return kept(session, run, account, ticket, response)
+
+
+# The parts of `send`, for who awaits the model without a coroutine between.
+
+
+def open_ticket(run: RunState, account: Account) -> Ticket:
+    """Book a request of a prepared run; a model that never charges sent one request. Raises LimitError."""
+    assert run.model is not None, "a request is prepared with a model"
+    return account.open(cast(Model, run.model))
+
+
+def asked(
+    session: Session, request: ModelRequest, ticket: Ticket, timeout: float | None
+) -> Awaitable[AssistantMessage]:
+    """Return what there is to await of a request. Raises ModelError where its stream cannot be begun."""
+    follower, model = session.follower, ticket.model
+    if follower is None:
+        return session.port.request(model, request, ticket, timeout)
+    if follower.published:
+        raise ModelError("bad_request", PUBLISHED, retryable=False)
+    if follower.live and isinstance(model, StreamingModel):
+        publish = functools.partial(_publish, follower, ticket)
+        return session.port.stream(model, request, ticket, timeout, publish)
+    return session.port.request(model, request, ticket, timeout)
+
+
+def unsent(
+    session: Session, run: RunState, account: Account, ticket: Ticket, error: BaseException
+) -> BaseException:
+    """Return what to raise for what came of a request in place of a response; the booking of one unused is taken back.
+
+    It is the error itself where it says all there is to say, or is none of ours.
+    """
+    follower = session.follower
+    said = "" if follower is None else follower.said
+    if isinstance(error, ModelError | RunError):
         account.release(ticket)
         if isinstance(error, ModelError) and follower is not None:
-            error.partial = error.partial or follower.said
-        raise
-    except get_cancelled_exc_class() as error:
+            error.partial = error.partial or said
+        return error
+    if isinstance(error, get_cancelled_exc_class()):
         if not is_stray(error):
-            raise
-        said = "" if follower is None else follower.said
+            return error
         problem = "something it waited for was cancelled"
-        raise ModelError("connection", problem, retryable=False, partial=said) from error
-    except Exception as error:
-        account.release(ticket)
-        said = "" if follower is None else follower.said
-        problem = f"model {model.name!r} raised {type(error).__name__}: {message_of(error)}"
-        raise ModelError("invalid_response", problem, retryable=False, partial=said) from error
+        return ModelError("connection", problem, retryable=False, partial=said)
+    if not isinstance(error, Exception):
+        return error
+    account.release(ticket)
+    problem = f"model {model_name(run)!r} raised {type(error).__name__}: {message_of(error)}"
+    return ModelError("invalid_response", problem, retryable=False, partial=said)
+
+
+def kept(
+    session: Session, run: RunState, account: Account, ticket: Ticket, response: object
+) -> AssistantMessage:
+    """Book what came back. Raises RunError for what is no message, ModelError for a text that is not the whole one."""
     if type(response) is not AssistantMessage:
         reason = InvalidResponse(
             message=f"the model returned {type(response).__name__}, not an AssistantMessage",
@@ -273,6 +318,7 @@ async def send(
         account.broken = account.broken or Broken(reason)
         raise run_error(reason)
     account.book(ticket, response)
+    follower = session.follower
     if follower is not None and follower.published_by_another(ticket):
         raise ModelError("bad_request", PUBLISHED, retryable=False, partial=follower.said)
     return response

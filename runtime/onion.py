@@ -42,7 +42,7 @@ class Next(Generic[P, V]):
         self._open = True
         self._running = 0
         self.idempotency_key = key
-        self.attempt = attempt
+        self.attempt = attempt + session.again
 
     @property
     def deps(self) -> object:

@@ -37,6 +37,17 @@ class Recorder:
         """Add entries to the log; `flush` writes them to the sinks."""
         self.log.append(entries)
 
+    def replayed(self) -> None:
+        """Take note that all there is so far was written to the sinks before, by whoever recorded the run."""
+        self._written = len(self.log)
+
+    def adopt(self, records: Iterable[AuditRecord]) -> None:
+        """Take over the records of a run below that was driven elsewhere, and written to the sinks there."""
+        written = self._written == len(self.log)
+        self.log.adopt(records)
+        if written:
+            self.replayed()
+
     async def flush(self, run_id: str, step: int, now: float) -> None:
         """Write all new records to every sink; one that fails is dropped, and on record as of this run and step."""
         if self._turn is None:

@@ -77,9 +77,13 @@ def cut_short(
 def _ahead(tape: Tape, state: MachineState, skip: int) -> Sequence[AuditRecord]:
     batch = {call.asked.id for call in state.batch}
     return tape.ahead(
-        lambda one: one.call in batch and (one.kind == "tool_settled" or one.hook == "wrap_tool_execute"),
+        lambda one: one.call in batch and (one.kind == "tool_settled" or _is_of_call(one)),
         skip,
     )
+
+
+def _is_of_call(record: AuditRecord) -> bool:
+    return record.hook == "wrap_tool_execute" or (record.hook is None and is_edge(record))
 
 
 def _outcome(tape: Tape, call: CallState) -> tuple[AuditRecord | None, Outcome | None]:

@@ -50,8 +50,13 @@ def _part(pair: Json, name: str) -> Json:
 
 
 def is_edge(record: AuditRecord) -> bool:
-    """Tell whether a record is of the edge of a wrapper, which is taken from the log and not run again."""
-    return record.hook is not None and record.hook.startswith("wrap_")
+    """Tell whether a record is of the edge of a wrapper, which is taken from the log and not run again.
+
+    So is that of a call which a lost worker had begun: it came with what became of the call.
+    """
+    if record.hook is not None:
+        return record.hook.startswith("wrap_")
+    return record.kind == "note" and "interrupted" in record.facts
 
 
 def now_of(records: Sequence[AuditRecord], after: AuditRecord | None) -> float:

@@ -1,15 +1,16 @@
 """Retry: a model that sends a request again after a failure that may pass. A model around a model.
 
-How long to wait is tenacity's business, when the port's; knows nothing of what a request says.
+Trying again is tenacity's business, how long to wait `Backoff`'s, when the port's; knows nothing of what a request
+says.
 """
 
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from attrs import Attribute, field, frozen
+from attrs import field, frozen
 
+from ..capabilities.backoff import Backoff as Backoff  # noqa: PLC0414  # a public name of this package too
 from ..capabilities.messages import AssistantMessage
 from .attempts import POLICIES, Attempts, begun, with_earlier
 from .models import Meter, Model, ModelError, ModelPart, ModelProfile, ModelRequest, as_model
@@ -18,33 +19,6 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 T = TypeVar("T")
-
-
-def _number(least: float, most: float = math.inf) -> "Callable[[object, Attribute[float], float], None]":
-    def validate(instance: object, attribute: "Attribute[float]", value: float) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise TypeError(f"Backoff.{attribute.name} must be a number, not {value!r:.80}")
-        if not (math.isfinite(value) and least <= value <= most):
-            bounds = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
-            raise ValueError(f"Backoff.{attribute.name} must be {bounds}, not {value!r}")
-
-    return validate
-
-
-@frozen(kw_only=True)
-class Backoff:
-    """How long to wait before the next attempt, in seconds.
-
-    `first` after the first failure, `factor` times as long after each further one, at most `longest`; a random
-    part of it, up to the fraction `jitter`, is left out, so that those who failed together do not come back
-    together. A provider that asks for a longer wait gets it, up to `max_wait`; who asks for more is not waited for.
-    """
-
-    first: float = field(default=0.5, validator=_number(0.0))
-    factor: float = field(default=2.0, validator=_number(1.0))
-    longest: float = field(default=30.0, validator=_number(0.0))
-    jitter: float = field(default=0.25, validator=_number(0.0, 1.0))
-    max_wait: float = field(default=60.0, validator=_number(0.0))
 
 
 @frozen(eq=False)
@@ -120,38 +94,22 @@ class Retry:
             sleep=meter.sleep,
             stop=stop_after_attempt(self.attempts),
             wait=self._waiting(meter),
-            retry=retry_if_exception(self._may_pass),
+            retry=retry_if_exception(_may_pass),
             reraise=True,
         )
         try:
             return await retrying(once)
         except ModelError as error:
             told = [f"attempt {i}: {one.kind}: {one.message}" for i, one in enumerate(failures[:-1], 1)]
-            if self._asks_too_much(error):
-                told.append(
-                    f"it asks to wait {error.retry_after:g} s, more than max_wait={self.backoff.max_wait:g}"
-                )
             raise with_earlier(error, told)  # noqa: B904  # it is the very error, and keeps its own cause
 
-    def _asks_too_much(self, error: ModelError) -> bool:
-        return error.retryable and (error.retry_after or 0.0) > self.backoff.max_wait
-
-    def _may_pass(self, error: BaseException) -> bool:
-        return (
-            isinstance(error, ModelError)
-            and POLICIES[error.kind].retry
-            and error.retryable
-            and not self._asks_too_much(error)
-        )
-
     def _waiting(self, meter: Meter) -> "Callable[[RetryCallState], float]":
-        from tenacity import wait_exponential  # noqa: PLC0415  # as above
-
-        backoff = self.backoff
-        growing = wait_exponential(multiplier=backoff.first, exp_base=backoff.factor, max=backoff.longest)
-
         def wait(state: "RetryCallState") -> float:
             asked = getattr(state.outcome.exception() if state.outcome else None, "retry_after", None)
-            return max(growing(state) * (1 - backoff.jitter * meter.random()), asked or 0.0)
+            return self.backoff.delay(state.attempt_number, meter.random(), retry_after=asked)
 
         return wait
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, ModelError) and POLICIES[error.kind].retry and error.retryable

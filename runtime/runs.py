@@ -24,6 +24,7 @@ from .result import RunResult, result_of
 from .session import Session
 from .setup import Setup
 from .stores import check_name
+from .work import MachineState
 
 if TYPE_CHECKING:
     from .storing import Claim
@@ -150,7 +151,13 @@ class Driving:
         """Drive the run to its end. Raises RunError when it fails."""
         if self.claim is not None:
             await self.claim.taken(self.driver.close)
-        state, end = await self.driver.drive()
+        return await self.over(*await self.driver.drive())
+
+    async def over(self, state: MachineState, end: Finish | Suspend) -> RunResult[object]:
+        """Return the result of a run that was driven to its end, held in the store where it is suspended.
+
+        Raises RunError for one that failed.
+        """
         result = result_of(state, end, self.log)
         store = self.driver.session.store
         if isinstance(end, Suspend) and store is not None:

@@ -24,6 +24,7 @@ from .stores import MessageStore
 
 if TYPE_CHECKING:
     from .control import Control, Patience
+    from .durable_children import Children
     from .following import Follower
     from .recorder import Recorder
 
@@ -35,8 +36,10 @@ class Session:
     """One run being driven."""
 
     __slots__ = (
+        "again",
         "approver",
         "below",
+        "children",
         "control",
         "cut",
         "deps",
@@ -64,8 +67,14 @@ class Session:
         patience: "Patience | None" = None,
         follower: "Follower | None" = None,
         store: MessageStore | None = None,
+        children: "Children | None" = None,
+        again: int = 0,
     ) -> None:
-        """Start without a batch. `patience`: of the run above, which may be stopped from outside."""
+        """Start without a batch. `patience`: of the run above, which may be stopped from outside.
+
+        `children`: what runs the runs below elsewhere. `again`: how often the effect under way was begun before, by
+        workers that were lost.
+        """
         self.setup = setup
         self.port = port
         self.deps = deps
@@ -75,6 +84,8 @@ class Session:
         self.patience = control.patience if control is not None else patience
         self.follower = follower
         self.store = store
+        self.children = children
+        self.again = again
         # Of the sub-agents that the batch under way has called, by call id.
         self.below: dict[str, Below] = NONE
         # Of the batch under way; `so_far` says what is known of it when it is cut short.

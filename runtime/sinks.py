@@ -7,6 +7,7 @@ import os
 import stat
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
@@ -43,7 +44,10 @@ class Sink(Protocol):
 
 
 class Redactor(Protocol):
-    """Anything that takes secrets out of text."""
+    """Anything that takes secrets out of text.
+
+    One that has `redact_json(value)` besides is given each value whole, and so sees its keys and numbers too.
+    """
 
     def redact_text(self, text: str, /) -> str:
         """Return the text without its secrets."""
@@ -93,7 +97,8 @@ class JsonLines:
         """Take the file's path; a new file is readable by its owner only.
 
         With `key` nobody without it can forge the seals. `content=False` keeps, of changes and facts, names
-        and digests only; `redact` is applied to every string value in them. Neither kind of log can be
+        and digests only; `redact`, a function or such as RedactPII(), is applied to what they hold: a function
+        to every string value, RedactPII to keys and whole numbers too. Neither kind of log can be
         replayed, and each line says so; their digests remain those of the full records. A digest hides a
         text, not one of a few values that can be tried out.
         Raises LookupError when `key` is a Secret whose variable is not set.
@@ -108,7 +113,7 @@ class JsonLines:
         self.best_effort = best_effort
         self._key = key_bytes(key)
         self._content = content
-        self._redact = _text_function(redact)
+        self._redact = _json_function(redact)
         self._sealer = Sealer(key=self._key)
         self._fd: int | None = None
         self._closer: weakref.finalize[[int], JsonLines] | None = None
@@ -168,7 +173,7 @@ class JsonLines:
             digests = {name: _digests(getattr(record, name)) for name in _PAYLOADS}
             return replace(record, **digests, content="digests")
         if self._redact is not None:
-            redacted = {name: _redacted(getattr(record, name), self._redact) for name in _PAYLOADS}
+            redacted = {name: self._redact(getattr(record, name)) for name in _PAYLOADS}
             return replace(record, **redacted, content="redacted")
         return record
 
@@ -178,10 +183,15 @@ def _check_path(path: object) -> None:
         raise TypeError(f"JsonLines takes the path of a file, not {path!r:.80}")
 
 
-def _text_function(redact: Redact | None) -> Callable[[str], str] | None:
+def _json_function(redact: Redact | None) -> Callable[[Json], Json] | None:
+    whole = getattr(redact, "redact_json", None)
+    if whole is not None and callable(whole):
+        return cast("Callable[[Json], Json]", whole)
     found = getattr(redact, "redact_text", redact)
-    if found is None or callable(found):
-        return found
+    if found is None:
+        return None
+    if callable(found):
+        return partial(_redacted, redact=found)
     raise TypeError(f"redact must be a callable or have redact_text(str), not {type(redact).__name__}")
 
 

@@ -77,12 +77,12 @@ class SQLiteStore(SqlStore):
 
     async def _read(self, work: "Callable[[Cursor], T]", conversation: str | None = None) -> T:
         return await self._connections.run(
-            lambda connection: _done(self.path, conversation, lambda: work(connection.cursor()))
+            lambda connection: explained(self.path, conversation, lambda: work(connection.cursor()))
         )
 
     async def _write(self, work: "Callable[[Cursor], T]", conversation: str | None = None) -> T:
         return await self._connections.run(
-            lambda connection: _done(self.path, conversation, lambda: _transaction(connection, work))
+            lambda connection: explained(self.path, conversation, lambda: transaction(connection, work))
         )
 
 
@@ -90,7 +90,7 @@ def _connections(path: str) -> "Connections[sqlite3.Connection]":
     return Connections(partial(_open, path), size=1, harmless=(StoreConflict, SnapshotClaimed, LookupError))
 
 
-def _done(path: str, conversation: str | None, work: Callable[[], T]) -> T:
+def explained(path: str, conversation: str | None, work: Callable[[], T]) -> T:
     """Return what `work` returns. Raises StoreError that says what SQLite's error means."""
     import sqlite3  # noqa: PLC0415  # 5 ms, for those who have such a store
 
@@ -102,7 +102,7 @@ def _done(path: str, conversation: str | None, work: Callable[[], T]) -> T:
         raise StoreError(f"the database {path!r}: {meaning} ({error})", conversation) from error
 
 
-def _transaction(connection: "sqlite3.Connection", work: "Callable[[Cursor], T]") -> T:
+def transaction(connection: "sqlite3.Connection", work: "Callable[[Cursor], T]") -> T:
     """Return what `work` returns once it is on the disk; the lock is taken at once, so nothing fails for it later."""
     cursor = connection.cursor()
     cursor.execute("BEGIN IMMEDIATE")
@@ -122,7 +122,7 @@ def _transaction(connection: "sqlite3.Connection", work: "Callable[[Cursor], T]"
 def _open(path: str) -> "sqlite3.Connection":
     import sqlite3  # noqa: PLC0415  # as above
 
-    _make(Path(path))
+    make_file(Path(path))
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -135,10 +135,10 @@ def _open(path: str) -> "sqlite3.Connection":
             raise
         return connection
 
-    return _done(path, None, connect)
+    return explained(path, None, connect)
 
 
-def _make(path: Path) -> None:
+def make_file(path: Path) -> None:
     """Make the file, readable by its owner only, unless it is there. Raises StoreError where that cannot be."""
     if not path.parent.is_dir():
         raise StoreError(
@@ -162,14 +162,15 @@ def _set_up(connection: "sqlite3.Connection", path: str) -> None:
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     cursor = connection.cursor()
     found = has_tables(cursor, _EXISTS)  # looked at first: in the file of a newer version nothing is changed
-    _write_ahead(cursor, path)
+    write_ahead(cursor, path)
     cursor.execute("PRAGMA synchronous=FULL")
 
     if not found:
-        _transaction(connection, make_tables)
+        transaction(connection, make_tables)
 
 
-def _write_ahead(cursor: "sqlite3.Cursor", path: str) -> None:
+def write_ahead(cursor: "sqlite3.Cursor", path: str) -> None:
+    """Have the file written ahead. Raises StoreError where it cannot be."""
     import sqlite3  # noqa: PLC0415  # as above
 
     deadline = time.monotonic() + BUSY_SECONDS

@@ -109,6 +109,8 @@ class SubAgent(RunBelow):
             below.end(Spent.by(run))
         number = below.extra + attempt
         setup = self.setup_under(session.setup, below.left(number - 1))
+        if session.children is not None:
+            return await session.children.run_below(session, setup, below, effect, call, number)
         if resumed is not None and attempt == 1:
             state = resumed.state._replace(setup=setup)
             moved = machine.resume(state, resumed.decisions, now)
@@ -140,12 +142,12 @@ class SubAgent(RunBelow):
         if isinstance(reason, LimitExceeded | UsageUnknown) and reason.limit in setup.bounded:
             before = Spent.by(effect.run).plus(Spent(tool_calls=number - 1))
             below.broken = Broken(
-                _share_spent(reason, session.setup.limits, before, below, effect.run.run_step)
+                share_spent(reason, session.setup.limits, before, below, effect.run.run_step)
             )
-        return _output(end)
+        return output_of(end)
 
 
-def _output(end: Finish) -> object:
+def output_of(end: Finish) -> object:
     """Return what a run below answers with. Raises ToolFailed when it failed."""
     run, reason = end.run, end.reason
     if reason is None:
@@ -159,7 +161,7 @@ def run_id_below(above: str, call_id: str, number: int) -> str:
     return f"{above}/{call_id.translate(_QUOTED)}" + (f"#{number}" if number > 1 else "")
 
 
-def _share_spent(
+def share_spent(
     reason: LimitExceeded | UsageUnknown, limits: Limits, before: Spent, below: Below, step: int
 ) -> Reason:
     """Return the reason of a run whose sub-agent has spent its share of a limit."""

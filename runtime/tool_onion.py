@@ -212,8 +212,11 @@ class ToolRing(Ring):
             return await self.leaf(call)
         link = links[i]
         got: list[CallState] = []
+        went = False
 
         async def inward(passed: object) -> CallState:
+            nonlocal went
+            went = True
             if isinstance(passed, CallState) and passed.verdict is not call.verdict:
                 raise self.fail(
                     self.illegal(
@@ -233,17 +236,22 @@ class ToolRing(Ring):
             raise
         except Exception as error:
             raise self.fail(hook_failed(link, call, error), error) from error
-        return self.returned(link, call, got, after)
+        return self.returned(link, call, got, after, went=went)
 
-    def returned(self, link: Link, given: CallState, got: list[CallState], after: object) -> CallState:
-        """Check what a wrapper returns, and make the outcome of a call that it refused or answered."""
+    def returned(
+        self, link: Link, given: CallState, got: list[CallState], after: object, *, went: bool
+    ) -> CallState:
+        """Check what a wrapper returns, and make the outcome of a call that it refused or answered.
+
+        `went`: it went inward, though perhaps nothing came out.
+        """
         outcome = after.outcome if isinstance(after, CallState) else None
         base = next((inner for inner in got if inner.outcome is outcome), got[-1] if got else given)
         done = base.outcome if base.outcome is not None else self.begun()
 
         def rule(record: CallState) -> tuple[str, str] | None:
             fresh = record.verdict
-            if (got or done is not None) and fresh.refused is not base.verdict.refused:
+            if went and (got or done is not None) and fresh.refused is not base.verdict.refused:
                 return "verdict", "a call that ran cannot be refused any more"
             if fresh.answer is not base.verdict.answer and done is not None and done.status != "failed":
                 return "outcome", f"only a failed outcome may be answered over, not {done.status}"
@@ -253,6 +261,8 @@ class ToolRing(Ring):
         refused, answer = record.verdict.refused, record.verdict.answer
         if record.verdict is not base.verdict:
             if refused is not None and refused is not base.verdict.refused:
+                if done is not None:  # a further attempt is refused, and what came of those before it stands
+                    return replace(record, verdict=base.verdict, outcome=done)
                 return replace(record, outcome=Outcome("denied", refused.reason, by=link.key))
             if answer is not None and answer is not base.verdict.answer:
                 return replace(record, outcome=answered(link, done, answer.content))

@@ -11,8 +11,10 @@ from attrs import evolve, frozen
 from ..capabilities.annotations import Annotations
 from ..capabilities.capability import AnyCapability
 from ..capabilities.compose import compose
+from ..capabilities.description import kind_of
 from ..capabilities.frozen import FrozenDict, FrozenList, Json
 from ..capabilities.messages import AssistantMessage
+from ..capabilities.shadow import Shadow, shadow_key
 from ..capabilities.state import OutputSpec
 from ..capabilities.tools import Tool
 from . import strict_json
@@ -99,7 +101,9 @@ def _keys(described: Iterable[Json]) -> Iterable[str]:
     for one in described:
         entry = cast("FrozenDict[Json]", one)
         yield str(entry["key"])
-        yield from _keys(cast(FrozenList, entry["members"]))
+        inside = _keys(cast(FrozenList, entry["members"]))
+        in_shadow = entry["kind"] == kind_of(Shadow)
+        yield from (shadow_key(str(entry["key"]), key) for key in inside) if in_shadow else inside
 
 
 def _names(tools: Iterable[object]) -> Iterable[str]:

@@ -45,6 +45,15 @@ class PostgresServer:
             connection.execute(f"CREATE SCHEMA {schema}".encode())
         return self.url(schema)
 
+    def new_database(self) -> str:
+        """Return the URL of a database of its own, which is empty."""
+        import psycopg  # noqa: PLC0415  # as above
+
+        name = f"test_{next(self._numbers)}"
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
+
     def make(self) -> None:
         """Make the folder's database, which trusts whoever connects."""
         self._run("initdb", "-D", self.data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync")

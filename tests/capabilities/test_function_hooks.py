@@ -12,6 +12,8 @@ from capfold.capabilities.capability import AnyCapability, CallNext, Capability
 from capfold.capabilities.function_hooks import ToolHook, hook
 from capfold.capabilities.grid import HOOKS, REDUCERS, WRAPPERS
 from capfold.capabilities.state import RunState
+from capfold.capabilities.tools import Toolkit, tool
+from capfold.runtime import Agent
 
 
 def make(name: str, function: Callable[..., Any]) -> AnyCapability:  # Any: the color is what is tested
@@ -103,6 +105,23 @@ def test_tool_hook() -> None:
     assert evolve(first, key="first").key == "first"
     assert "Around" in ToolHook(Around()).key
     assert ToolHook(partial(wrap)).overrides == {"wrap_tool_execute"}
+
+
+def test_functions_of_one_name_say_how_to_tell_them_apart() -> None:
+    """Two lambdas, in one list or in two places, clash by their key, and the error says how each gets its own."""
+    first, second = (lambda go, call: go(call)), (lambda go, call: go(call))
+    advice = r"ToolHook\(function, key='other'\); functions of one name, such as lambdas, need a key each"
+    look = tool(lambda: "", name="look", description="Look.")
+    apart = look.with_capabilities(ToolHook(first), ToolHook(second, key="other"))
+    assert ["look"] == [one.name for one in Agent("desk", "test", tools=[apart]).tools]
+    for tools in (
+        [look.with_capabilities(first, second)],
+        [Toolkit("kit", [look.with_capabilities(first)], capabilities=[second])],
+    ):
+        with pytest.raises(ValueError, match=advice):
+            Agent("desk", "test", tools=tools)
+    with pytest.raises(ValueError, match=r"evolve\(it, key='other'\)"):
+        Agent("desk", "test", capabilities=[hook.before_run(lambda s: s), hook.before_run(lambda s: s)])
 
 
 def test_the_description_is_not_complete() -> None:

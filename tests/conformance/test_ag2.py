@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter as Counts
 from threading import Lock
 from typing import Annotated, Any, ClassVar
 
@@ -11,6 +12,7 @@ from attrs import evolve, field, frozen
 from attrs.exceptions import FrozenInstanceError
 
 from capfold.capabilities import (
+    Backoff,
     CallNext,
     CallState,
     Capability,
@@ -18,7 +20,9 @@ from capfold.capabilities import (
     FromContext,
     FromDeps,
     RequireApproval,
+    RetryTool,
     RunState,
+    SharedBudget,
     Tool,
     ToolBudget,
     ToolContext,
@@ -28,18 +32,19 @@ from capfold.capabilities import (
     call,
     for_tools,
     hook,
+    inherited,
     tool,
 )
 from capfold.capabilities.capability import Declaration
 from capfold.runtime import (
     Agent,
     Approve,
-    LimitError,
-    Limits,
+    Counter,
     ScriptedModel,
     dump_capabilities,
     load_capabilities,
 )
+from capfold.runtime.scripted_model import Reply
 from tests.conformance import kit
 from tests.conformance.kit import LIBRARY_TOOL, Befores, Desk, Onion, Seen, agent, calls, gate
 from tests.corruption.builders import at, records, spy
@@ -222,27 +227,11 @@ async def test_a13_an_audit_hook_sees_refused_calls_too() -> None:
     assert ["denied"] == seen
 
 
-@frozen
-class Again(Capability):
-    """Runs a body that failed again, up to `times` in all; a stand-in for RetryTool."""
-
-    times: int = 3
-
-    async def wrap_tool_execute(
-        self, call_next: CallNext[CallState, CallState], call: CallState
-    ) -> CallState:
-        for _ in range(self.times - 1):
-            done = await call_next(call)
-            if done.outcome is None or done.outcome.status != "failed":
-                return done
-        return await call_next(call)
-
-
 async def test_a14_a_retry_is_tied_to_one_tool() -> None:
     """A tool that fails once: two attempts on record, one key, `succeeded`, two charges, reducers once."""
     attempts: list[tuple[int, str]] = []
 
-    @tool(capabilities=[Again()])
+    @tool(idempotent=True, capabilities=[RetryTool(3, backoff=Backoff(initial=0.0))])
     async def work(n: int, context: ToolContext) -> str:
         """Do a piece of work."""
         attempts.append((context.attempt, context.idempotency_key))
@@ -689,45 +678,23 @@ def test_a45_a_frozen_budget_is_described_and_loaded_again() -> None:
     assert (ToolBudget(3),) == load_capabilities(dump_capabilities([ToolBudget(3)]), allowed=[])
 
 
-@frozen
-class Shared(Capability):
-    """A budget over many runs: its counter is the caller's, in deps."""
-
-    limit: int = 3
-
-    def needs_deps(self) -> frozenset[str]:
-        return frozenset({"counter"})
-
-    async def wrap_tool_execute(
-        self, call_next: CallNext[CallState, CallState], call: CallState
-    ) -> CallState:
-        deps: Any = call_next.deps
-        if deps["counter"]["used"] >= self.limit:
-            return call.refuse("The allowance is used up.")
-        deps["counter"]["used"] += 1
-        return await call_next(call)
-
-
 async def test_a46_a_missing_dependency_fails_before_the_run() -> None:
     """The error names capability and key, before any request."""
     model = ScriptedModel(["done"])
-    made = Agent("agent", model, tools=[Desk().tool()], capabilities=[Shared()])
-    with pytest.raises(ValueError, match=r"Shared needs 'counter' in deps"):
+    made = Agent("agent", model, tools=[Desk().tool()], capabilities=[SharedBudget("web", 3)])
+    with pytest.raises(ValueError, match=r"SharedBudget needs 'web' in deps"):
         await made.run("go", deps={})
     assert () == model.requests
 
 
-async def test_a48_parallel_calls_cannot_overrun_a_budget() -> None:
-    """Eight parallel calls and a limit of three: exactly three bodies ran."""
+@pytest.mark.parametrize("budget", [ToolBudget(3, on_exceeded="refuse"), SharedBudget("web", 3)])
+async def test_a48_parallel_calls_cannot_overrun_a_budget(budget: Capability) -> None:
+    """Eight parallel calls and a limit of three: exactly three bodies ran, of one run or with a counter outside."""
     desk = Desk()
-    made = agent(
-        [calls(*range(1, 9)), "done"],
-        tools=[desk.tool()],
-        capabilities=[ToolBudget(3, on_exceeded="refuse")],
-    )
-    result = await made.run("go")
-    assert ["work1", "work2", "work3"] == sorted(desk.ran)
-    assert ["succeeded"] * 3 + ["denied"] * 5 == list(statuses(result.messages).values())
+    made = agent([calls(*range(1, 9)), "done"], tools=[desk.tool()], capabilities=[budget])
+    result = await made.run("go", deps={"web": Counter()})
+    assert 3 == len(desk.ran)
+    assert {"succeeded": 3, "denied": 5} == Counts(statuses(result.messages).values())
 
 
 async def test_a49_one_value_on_two_tools_is_one_object_with_one_slot() -> None:
@@ -752,42 +719,49 @@ async def test_a50_the_runs_dependencies_win_over_the_agents() -> None:
     assert {"c1": "agent's"} == contents((await made.run("go")).messages)
 
 
-async def test_a52_an_allowance_counts_the_calls_of_sub_agents() -> None:
-    """Through every ask: two calls of the run's own, one of its sub-agent's; then nothing is left."""
-    desk = Desk()
-    gate = [RequireApproval({"work"})]
+async def test_a52_an_allowance_over_many_runs_counts_the_calls_of_sub_agents() -> None:
+    """A limit of three: the first run uses two, the second one through its sub-agent, and a third one gets none."""
+    desk, web = Desk(), Counter()
+    budget = inherited(SharedBudget("web", 3, tools={"work"}))
+    child = agent([*calls(3), "found"], tools=[desk.tool()])
+    asked = call("agent", {"task": "go"}, id="c")
+    replies: list[Reply] = [calls(1, 2), "done", asked, "done", *calls(4), "done"]
+    tools = [child.as_tool("Ask."), desk.tool()]
+    made = agent(replies, tools=tools, capabilities=[budget], deps={"web": web})
+    results = [await made.run("go") for _ in range(3)]
+    assert (["work1", "work2", "work3"], 3) == (sorted(desk.ran), web.used("web"))
+    assert {"c4": "denied"} == statuses(results[2].messages)
+
+
+async def test_a52_an_allowance_survives_every_ask() -> None:
+    """Through approvals and resumed runs: two calls of the run's own, one of its sub-agent's; then nothing is left."""
+    desk, web = Desk(), Counter()
+    gate = [RequireApproval({"work"}), SharedBudget("web", 3, tools={"work"})]
     child = agent([*calls(2), "found"], tools=[desk.tool()], capabilities=gate)
     asked = call("agent", {"task": "go"}, id="c")
     made = agent(
-        [*calls(1), asked, *calls(3), "done"],
+        [*calls(1), asked, *calls(3), *calls(4), "done"],
         tools=[child.as_tool("Ask."), desk.tool()],
         capabilities=gate,
-        limits=Limits(tool_calls=3),
+        deps={"web": web},
     )
     waits: list[str] = []
-
-    async def to_the_end() -> None:
-        result = await made.run("go")
-        while result.status == "suspended":
-            waits.append(result.pending[0].call_id)
-            result = await made.resume(result.snapshot(), {one.digest: Approve() for one in result.pending})
-
-    with pytest.raises(LimitError) as caught:
-        await to_the_end()
-    partial = caught.value.partial
-    assert partial is not None
-    assert (["c1", "c2"], ["work1", "work2"], 3) == (waits, desk.ran, partial.tool_calls)
+    result = await made.run("go")
+    while result.status == "suspended":
+        waits.append(result.pending[0].call_id)
+        result = await made.resume(result.snapshot(), {one.digest: Approve() for one in result.pending})
+    assert (["c1", "c2", "c3", "c4"], ["work1", "work2", "work3"]) == (waits, desk.ran)
+    assert "denied" == statuses(result.messages)["c4"]
 
 
 async def test_a53_a_used_budget_describes_itself_as_before() -> None:
     """Its counter lives outside of it, so `describe()` is unchanged; the counter is not."""
-    shared = Shared(2)
+    shared, web = SharedBudget("web", 2), Counter()
     before = shared.describe()
-    deps = {"counter": {"used": 0}}
-    made = agent([calls(1, 2, 3), "done"], tools=[Desk().tool()], capabilities=[shared], deps=deps)
+    made = agent([calls(1, 2, 3), "done"], tools=[Desk().tool()], capabilities=[shared], deps={"web": web})
     result = await made.run("go")
     assert before == shared.describe()
-    assert {"used": 2} == deps["counter"]
+    assert 2 == web.used("web")
     assert 1 == list(statuses(result.messages).values()).count("denied")
 
 

@@ -15,6 +15,7 @@ from capfold.capabilities import (
     Json,
     Message,
     Outside,
+    RedactPII,
     RequireApproval,
     RunState,
     SelectTools,
@@ -178,20 +179,17 @@ async def test_e08_a_window_alters_the_request_and_not_the_history() -> None:
     assert [*"123456", "done"] == texts(result.messages)
 
 
-def starred(message: Message) -> Message:
-    """Return a user's message with its digits masked."""
-    return UserMessage("*") if isinstance(message, UserMessage) else message
-
-
 async def test_e09_projections_compose() -> None:
-    """Trimming, then masking: the request is both short and masked, the history neither."""
-    made = agent(
-        ["done"],
-        capabilities=[TrimMessages(2), at("before_model_request", lambda run: run.map_view(starred), "Mask")],
-    )
-    result = await made.run("6", messages=FIVE[:4])
-    assert ["*", "4", "*"] == texts(requests_of(made)[0].messages)
-    assert [*"12346", "done"] == texts(result.messages)
+    """Trimming, then masking, and the other way round: the request is both short and masked, the history neither."""
+    card = "4111 1111 1111 1111"
+    listed = [TrimMessages(2), RedactPII()]
+    for capabilities in (listed, listed[::-1]):
+        made = agent(["done"], capabilities=capabilities)
+        history = (*FIVE[:3], AssistantMessage(f"noted {card}"))
+        result = await made.run(f"pay by {card}", messages=history)
+        shown = texts(requests_of(made)[0].messages)
+        assert ["3", "noted [REDACTED]", "pay by [REDACTED]"] == shown
+        assert ["1", "2", "3", f"noted {card}", f"pay by {card}", "done"] == texts(result.messages)
 
 
 async def test_e10_a_model_is_selected_for_one_step() -> None:

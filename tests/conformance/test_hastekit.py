@@ -10,20 +10,25 @@ import anyio
 import anyio.lowlevel
 import pytest
 from attrs import evolve, frozen
+from llmock.pytest_plugin import LLMock
 
 import capfold.capabilities
 import capfold.runtime
 from capfold.capabilities import (
     AssistantMessage,
+    Backoff,
     CallNext,
     CallState,
     Capability,
+    ImagePart,
     Message,
     Outcome,
     RefuseTools,
     RunState,
     SaveNext,
+    StoreAttachments,
     Tool,
+    ToolMessage,
     call,
     is_declared_destructive,
     is_destructive,
@@ -41,12 +46,13 @@ from capfold.runtime import (
     LimitError,
     Limits,
     LocalPort,
-    Meter,
+    MemoryBlobStore,
     ModelError,
     ModelFailed,
-    ModelProfile,
     ModelRequest,
     ModelRunError,
+    OpenAIModel,
+    Retry,
     ScriptedModel,
     machine,
 )
@@ -568,31 +574,44 @@ def test_h38_capability_is_the_one_public_base() -> None:
     assert ["Capability"] == [name for name, value in classes.items() if value is Capability]
 
 
-class Stubborn:
-    """A model around a model that tries again by itself: the boundary of `Retry`, inside the wrappers."""
-
-    name = "stubborn"
-    profile = ModelProfile()
-
-    def __init__(self, inner: ScriptedModel) -> None:
-        """Send to `inner`."""
-        self.inner = inner
-
-    async def request(self, request: ModelRequest, meter: Meter) -> AssistantMessage:
-        try:
-            return await self.inner.request(request, meter)
-        except ModelError:
-            return await self.inner.request(request, meter)
+AT_ONCE = Backoff(initial=0.0)
 
 
 async def test_h40_a_retrying_model_is_inside_and_hooks_run_once() -> None:
     """Two attempts inside the model are two requests; wrapper and after hook are called once."""
     inner = ScriptedModel([ModelError("rate_limit", "slow down", retryable=True, status=429), "done"])
     seen = Seen()
-    result = await Agent("agent", Stubborn(inner), capabilities=[Traced(seen, key="A")]).run("go")
+    made = Agent("agent", Retry(inner, backoff=AT_ONCE), capabilities=[Traced(seen, key="A")])
+    result = await made.run("go")
     assert 2 == result.requests == len(inner.requests)
     inside = [line for line in seen.lines if "request" in line]
     assert ["before request A", "enter request A", "leave request A", "after request A"] == inside
+
+
+async def test_h41_a_rate_limit_is_met_by_another_attempt(
+    llmock: LLMock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 429, then 200, and `Retry(attempts=3)`: exactly two HTTP requests, and both are in the ledger."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")  # the server is on loopback
+    llmock.rate_limit(times=1, retry_after=0.05)
+    llmock.reply("done")
+    result = await Agent("agent", Retry(OpenAIModel("gpt-test"), attempts=3)).run("go")
+    assert ("done", 2) == (result.output, result.requests)
+    assert 2 == len(llmock.requests)
+
+
+async def test_h42_a_large_image_is_referred_to_and_sent() -> None:
+    """A tool returns an image of 1 MB: the history holds a reference, the next request the bytes."""
+    image = ImagePart(data=bytes(1_000_000), media_type="image/png")
+    look = tool(lambda: image, name="look", description="Look.")
+    store = MemoryBlobStore()
+    made = agent([call("look", id="c1"), "done"], tools=[look], capabilities=[StoreAttachments(store)])
+    result = await made.run("go")
+    (kept,) = store.refs()
+    reference = ImagePart(url=f"blob:{kept}", media_type="image/png")
+    assert [(reference,)] == [one.content for one in result.messages if isinstance(one, ToolMessage)]
+    sent = requests_of(made)[1].messages
+    assert [(image,)] == [one.content for one in sent if isinstance(one, ToolMessage)]
 
 
 async def test_h44_a_model_that_is_too_slow_is_a_timeout() -> None:

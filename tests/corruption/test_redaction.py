@@ -12,6 +12,7 @@ from capfold.capabilities import (
     CallState,
     Capability,
     Message,
+    RedactPII,
     RunState,
     ToolMessage,
     TrimMessages,
@@ -37,35 +38,9 @@ from tests.corruption.scenes import Works, at, batch, check_closed, failed, hook
 SECRET = "4111-1111"
 
 
-def masked(text: str) -> str:
-    """Take the secret out of a text."""
-    return text.replace(SECRET, "[card]")
-
-
-def mask(message: Message) -> Message:
-    """Take the secret out of a message of text."""
-    if SECRET not in str(message.content):
-        return message
-    return evolve(message, content=masked(str(message.content)))
-
-
-class Redact(Capability):
-    """Takes the secret out of the input, of each request's view, of responses and of results."""
-
-    def before_run(self, state: RunState) -> RunState:
-        own = tuple(map(mask, state.messages[state.history_start :]))
-        return evolve(state, messages=state.messages[: state.history_start] + own)
-
-    def before_model_request(self, state: RunState) -> RunState:
-        return state.map_view(mask)
-
-    def after_model_request(self, state: RunState) -> RunState:
-        response = mask(state.response) if state.response is not None else None
-        return state.respond(response) if isinstance(response, AssistantMessage) else state
-
-    def after_tool_execute(self, call: CallState) -> CallState:
-        assert call.outcome is not None
-        return call.with_content(masked(str(call.outcome.content)))
+def redact(*, hold_stream: bool = False, key: str = "RedactPII") -> RedactPII:
+    """Return the ready-made redactor, for the secret alone, also of what is kept."""
+    return RedactPII(patterns=[SECRET], placeholder="[card]", history=True, hold_stream=hold_stream, key=key)
 
 
 class TrimFromMessages(Capability):
@@ -111,7 +86,7 @@ def agent_of(model: ScriptedModel, path: Path, *capabilities: Capability) -> Age
         model,
         tools=[lookup],
         capabilities=capabilities,
-        sinks=[JsonLines(path, redact=masked)],
+        sinks=[JsonLines(path, redact=redact())],
     )
 
 
@@ -145,7 +120,7 @@ def check_kept(result: RunResult[Any], model: ScriptedModel, path: Path, streame
 async def test_c51_redact_and_trim(tmp_path: Path, streamed: Streamed, order: str, window: int) -> None:
     """The ready-made trimmer works on the view: in both orders, at every window, the secret stays out."""
     model, path = script(), tmp_path / "log.jsonl"
-    listed = [Redact(hold_stream=True), TrimMessages(keep_last=window)]
+    listed = [redact(hold_stream=True), TrimMessages(keep_last=window)]
     ordered = listed if order == "Redact, Trim" else listed[::-1]
     result = await agent_of(model, path, *ordered).run(PROMPT, messages=OLD)
     assert ("completed", 2) == (result.status, len(model.requests))
@@ -157,7 +132,7 @@ async def test_c51_redact_then_trim_from_messages(tmp_path: Path, streamed: Stre
     """A trimmer that goes back to the canonical messages would bring it back: rejected, nothing is sent."""
     model, path = script(), tmp_path / "log.jsonl"
     error = await failed(
-        agent_of(model, path, Redact(hold_stream=True), TrimFromMessages()), PROMPT, messages=OLD
+        agent_of(model, path, redact(hold_stream=True), TrimFromMessages()), PROMPT, messages=OLD
     )
     reason = error.reason
     assert isinstance(reason, IllegalTransition)
@@ -176,7 +151,7 @@ async def test_c51_redact_then_trim_from_messages(tmp_path: Path, streamed: Stre
 async def test_c51_trim_from_messages_then_redact(tmp_path: Path, streamed: Streamed) -> None:
     """The other way round nothing was hidden yet: it is trimmed, then redacted."""
     model, path = script(), tmp_path / "log.jsonl"
-    result = await agent_of(model, path, TrimFromMessages(), Redact(hold_stream=True)).run(
+    result = await agent_of(model, path, TrimFromMessages(), redact(hold_stream=True)).run(
         PROMPT, messages=OLD
     )
     assert ("completed", 2) == (result.status, len(model.requests))
@@ -192,7 +167,7 @@ async def test_c51_redact_and_stop(tmp_path: Path, streamed: Streamed, order: st
     """A stop skips no redaction: neither what was said before it, nor what came with it, keeps the secret."""
     path = tmp_path / "log.jsonl"
     model = ScriptedModel([ANSWER]) if point == "after_model_request" else script()
-    listed = [Redact(hold_stream=True), StopAt(point)]
+    listed = [redact(hold_stream=True), StopAt(point)]
     ordered = listed if order == "Redact, Stop" else listed[::-1]
     result = await agent_of(model, path, *ordered).run(PROMPT, messages=OLD)
     assert ("stopped", "enough") == (result.status, result.output)
@@ -209,7 +184,7 @@ async def test_c51_redact_and_stop(tmp_path: Path, streamed: Streamed, order: st
 
 async def test_c51_what_is_settled_is_redacted_without_holding_the_stream(streamed: Streamed) -> None:
     """A redactor that does not hold the stream lets provisional text through; what is final it has redacted."""
-    agent = Agent("desk", script(), tools=[lookup], capabilities=[Redact()])
+    agent = Agent("desk", script(), tools=[lookup], capabilities=[redact()])
     result = await agent.run(PROMPT)
     assert SECRET not in repr(result.messages)
     for events in streamed:
@@ -220,7 +195,7 @@ async def test_c51_what_is_settled_is_redacted_without_holding_the_stream(stream
 def test_c51_the_orders_commute_where_both_narrow() -> None:
     """Outside a run as well: redacting and trimming give one view in both orders."""
     state = RunState(messages=(*OLD, UserMessage(PROMPT)), history_start=2)
-    listed = [Redact(hold_stream=True), TrimMessages(keep_last=1)]
+    listed = [redact(hold_stream=True), TrimMessages(keep_last=1)]
     one = fold(listed, "before_model_request", state).view
     other = fold(listed[::-1], "before_model_request", state).view
     assert one == other
@@ -244,7 +219,7 @@ class Retrieve(Capability):
 async def test_c73_gathered_text_passes_a_later_redactor(between: tuple[Capability, ...]) -> None:
     """Appended text is part of the view that later capabilities shape; the log says where it came from."""
     model = ScriptedModel(["done"])
-    listed = [Retrieve(), *between, Redact(), Redact(key="Second")]
+    listed = [Retrieve(), *between, redact(), redact(key="Second")]
     result = await Agent("desk", model, capabilities=listed).run("go")
     assert "found [card]" == model.requests[0].messages[-1].content
     assert SECRET not in repr(model.requests[0].messages)

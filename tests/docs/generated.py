@@ -12,6 +12,7 @@ from types import ModuleType
 
 from benchmarks.attacks import findings
 from capfold import capabilities, runtime
+from capfold.capabilities.capability import Capability
 from capfold.capabilities.owners import RULES
 from capfold.capabilities.state import RunState
 from capfold.runtime.attempts import POLICIES
@@ -58,6 +59,7 @@ def names(package: ModuleType) -> str:
 
 # Names that are neither class nor function: they cannot say of themselves what they are.
 _OTHERS = {
+    "ENTITIES": "[what is found](redaction.md#what-is-found): what `detect` can look for",
     "PromptSource": "[conversations](running.md#conversations): a function that makes the instructions of a run",
     "RunEvent": "[streaming](streaming.md): any of the five events",
     "Approver": "[approval](running.md#approval): a function that decides `ApprovalRequest`s",
@@ -79,6 +81,17 @@ def failures() -> str:
         for kind, policy in POLICIES.items()
     ]
     return markdown_table(("kind", "the same again", "another model"), rows)
+
+
+def ready() -> str:
+    """Return the ready-made capabilities, each with what it says of itself."""
+    public = ((name, getattr(capabilities, name)) for name in capabilities.__all__)
+    rows = [
+        (f"`{name}`", first_sentence(thing))
+        for name, thing in public
+        if isinstance(thing, type) and issubclass(thing, Capability) and thing is not Capability
+    ]
+    return markdown_table(("capability", "what it does"), rows)
 
 
 def writes() -> str:
@@ -134,6 +147,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "diagram": mermaid,
     "errors": errors,
     "failures": failures,
+    "ready": ready,
     "writes": writes,
     "corruption": corruption,
     "cases": cases,

@@ -1,13 +1,15 @@
 """Each fast path of a step does what its plain twin does."""
 
 import json
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capfold.capabilities import (
+    AssistantMessage,
     CallState,
     Capability,
     RunState,
@@ -20,7 +22,20 @@ from capfold.capabilities import (
 )
 from capfold.capabilities.frozen import FrozenDict, frozen_dict
 from capfold.capabilities.records import replace_plainly, template
-from capfold.runtime import Agent, Limits, LocalPort, Log, RunError, ScriptedModel, machine
+from capfold.runtime import (
+    Agent,
+    Limits,
+    LocalPort,
+    Log,
+    Meter,
+    ModelError,
+    ModelProfile,
+    ModelRequest,
+    RunError,
+    RunResult,
+    ScriptedModel,
+    machine,
+)
 from capfold.runtime.arguments import validate
 from capfold.runtime.decoding import decode
 from capfold.runtime.entries import entry_of
@@ -197,3 +212,52 @@ def test_a_frozen_dict_is_made_with_and_without_its_class(items: dict[str, int])
     """Same type, same items, same hash."""
     fast, plain = frozen_dict(items), FrozenDict(items)
     assert (plain, type(plain), hash(plain)) == (fast, type(fast), hash(fast))
+
+
+class PassesOn(Capability):
+    """Stands around each request and changes nothing."""
+
+    async def wrap_model_request(
+        self, call_next: Callable[[RunState], Awaitable[RunState]], state: RunState
+    ) -> RunState:
+        return await call_next(state)
+
+
+class Replies:
+    """A model that gives, or raises, what it was made with."""
+
+    name = "replies"
+    profile = ModelProfile()
+
+    def __init__(self, reply: object) -> None:
+        self.reply = reply
+
+    async def request(self, request: ModelRequest, meter: Meter) -> AssistantMessage:
+        if isinstance(self.reply, BaseException):
+            raise self.reply
+        return cast(AssistantMessage, self.reply)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        AssistantMessage("done"),
+        "no message",
+        ValueError("no reply"),
+        ModelError("rate_limit", "later", retryable=True),
+    ],
+    ids=["a message", "no message", "an exception", "a model error"],
+)
+async def test_a_request_that_nobody_wraps_is_that_of_a_wrapped_one(reply: object) -> None:
+    """It is sent without the coroutine of `send`; what comes of it, and what is charged, is the same."""
+    ends = []
+    for capabilities in ((), (PassesOn(),)):
+        agent = Agent("replier", Replies(reply), capabilities=capabilities)
+        try:
+            result: RunResult[object] = await agent.run("Reply.", run_id="r")
+        except RunError as error:
+            result = partial(error)
+        bodies = [record.facts for record in result.log[1:]]
+        ends.append((result.status, result.output, result.requests, result.usage, bodies))
+    bare, wrapped = ends
+    assert bare == wrapped

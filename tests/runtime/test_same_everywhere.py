@@ -38,6 +38,7 @@ from capfold.runtime import (
     Deny,
     Edit,
     Limits,
+    Model,
     RunError,
     RunResult,
     ScriptedModel,
@@ -220,12 +221,15 @@ class Script:
     output: type = str
     history: tuple[Any, ...] = field(default=())
 
-    def agent(self, *, asks: bool) -> Agent[Any]:
-        """Return a fresh agent; `asks`: its approver decides at once, else the run is suspended."""
+    def agent(self, *, asks: bool, model: Model | None = None) -> Agent[Any]:
+        """Return a fresh agent; `asks`: its approver decides at once, else the run is suspended.
+
+        `model`: in place of one that reads the script from its beginning.
+        """
         capabilities = [*self.hooks, *([RequireApproval(self.approvals)] if self.approvals else [])]
         return Agent(
             "desk",
-            ScriptedModel(self.replies),
+            ScriptedModel(self.replies) if model is None else model,
             tools=TOOLS,
             capabilities=capabilities,
             limits=self.limits,

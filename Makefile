@@ -15,7 +15,7 @@ PIP := -m pip --disable-pip-version-check --quiet --quiet
 EDITABLE := --config-settings editable_mode=strict --editable
 MODULES := $(sort $(shell find capabilities runtime -name '*.py' -o -name py.typed))
 
-.PHONY: help demo test lint docs site bench corruption mutants clean tools extras FORCE
+.PHONY: help demo test lint docs site bench corruption mutants random clean tools extras FORCE
 
 help:
 	@echo 'make demo   run the demo                      ARGS="--no" is handed to it'
@@ -26,6 +26,7 @@ help:
 	@echo 'make bench  measure against peers             ARGS="--quick" is handed to the benchmark'
 	@echo 'make corruption  run each corruption case, and the same attacks on peers; write what was seen'
 	@echo 'make mutants     take each check out of the runtime in turn; the tests must notice'
+	@echo 'make random      live 10,000 random runs; each must keep every promise'
 	@echo 'make clean  remove all that these have made'
 
 demo: .venv/.cli
@@ -58,6 +59,9 @@ corruption: .venv/.dev .venv-bench/.bench
 
 mutants: .venv/.dev
 	.venv/bin/python -m tests.mutation $(ARGS)
+
+random: .venv/.dev
+	.venv/bin/python -m tests.random_runs $(ARGS)
 
 clean:
 	rm -rf .venv .venv-bench .tools build dist capfold.egg-info \

@@ -1,4 +1,4 @@
-"""The workloads W1 to W7: which jobs they are, and what is read off them.
+"""The workloads W1 to W8: which jobs they are, and what is read off them.
 
 Must not know any framework.
 """
@@ -11,6 +11,7 @@ from .crowd import crowd
 from .imports import import_cost
 from .micro import micro
 from .participants import CAPFOLD, BenchError
+from .ready_made import ready_made
 from .results import Row
 from .session import Session, Workload, row_of
 
@@ -128,5 +129,6 @@ WORKLOADS: Mapping[str, Workload] = {
     "W5": crowd,
     "W6": importing,
     "W7": client,
+    "W8": ready_made,
     "micro": micro,
 }

@@ -3,11 +3,11 @@
 Knows nothing of models, tools, clocks or who waits; chance comes in as a number.
 """
 
-import math
 from collections.abc import Callable
 
 from attrs import Attribute, field, frozen
 
+from .frozen import is_finite
 from .shapes import of_type
 
 
@@ -15,7 +15,7 @@ def _number(least: float) -> "Callable[[object, Attribute[float], float], None]"
     def validate(instance: object, attribute: "Attribute[float]", value: float) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"Backoff.{attribute.name} must be a number, not {value!r:.80}")
-        if not (math.isfinite(value) and value >= least):
+        if not (is_finite(value) and value >= least):
             raise ValueError(
                 f"Backoff.{attribute.name} must be at least {least:g}, and finite, not {value!r}"
             )

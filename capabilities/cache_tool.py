@@ -1,6 +1,7 @@
 """CacheTool: a call that succeeded before in this run is answered with what came of it. Keeps nothing outside a run."""
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 from attrs import field, frozen
 
@@ -12,11 +13,16 @@ from .tools import Where, accepts, as_where, is_read_only
 
 # The oldest go first: a slot is copied whenever it is written.
 MAX_ENTRIES = 256
+# One result, and its number in the order of their arrival: a mapping that was written and read again has no order.
+Kept: TypeAlias = tuple[int, Content]
 
 
 def _vary(value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str):
         raise TypeError(f"CacheTool.vary={value!r} is one string: write a tuple of keys, ({value!r},)")
+    given: object = value
+    if not isinstance(given, Iterable):
+        raise TypeError(f"CacheTool.vary must be a tuple of keys of the run's context, not {given!r:.80}")
     keys = tuple(value)
     for key in keys:
         if type(key) is not str:
@@ -25,7 +31,7 @@ def _vary(value: Iterable[str]) -> tuple[str, ...]:
 
 
 @frozen
-class CacheTool(Capability["FrozenDict[Content]"]):
+class CacheTool(Capability["FrozenDict[Kept]"]):
     """Answers a tool call with the result of an equal one that succeeded earlier in the same run.
 
     `tools`: names or a predicate; those that are declared read-only by default. Name another one only where its
@@ -53,8 +59,8 @@ class CacheTool(Capability["FrozenDict[Content]"]):
     tools: Where = field(default=is_read_only, converter=as_where)
     vary: tuple[str, ...] = field(default=(), kw_only=True, converter=_vary)
 
-    def initial(self) -> "FrozenDict[Content]":
-        """Return the empty cache: key -> content."""
+    def initial(self) -> "FrozenDict[Kept]":
+        """Return the empty cache: digest of a call -> number and content."""
         return FrozenDict()
 
     def tool_names(self) -> frozenset[str]:
@@ -67,7 +73,7 @@ class CacheTool(Capability["FrozenDict[Content]"]):
         if not kept or not accepts(self.tools, call.tool):
             return call
         key = self._key(call)
-        return call.answer(kept[key]) if key in kept else call
+        return call.answer(kept[key][1]) if key in kept else call
 
     def after_tool_execute(self, call: CallState) -> CallState:
         """Keep what succeeded."""
@@ -78,9 +84,10 @@ class CacheTool(Capability["FrozenDict[Content]"]):
         key = self._key(call)
         if key in kept:  # of the same batch: the first one stands
             return call
+        number = 1 + max((arrived for arrived, _ in kept.values()), default=0)
         if len(kept) >= MAX_ENTRIES:
-            kept = FrozenDict(list(kept.items())[len(kept) - MAX_ENTRIES + 1 :])
-        return call.put(self, kept.assoc(key, outcome.content))
+            kept = FrozenDict((k, one) for k, one in kept.items() if one[0] > number - MAX_ENTRIES)
+        return call.put(self, kept.assoc(key, (number, outcome.content)))
 
     def _key(self, call: CallState) -> str:
         context = call.run.context

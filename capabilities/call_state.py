@@ -111,7 +111,7 @@ class CallState:
         made = freeze_mapping(arguments, "arguments")
         return self if same(made, self.arguments) else replace(self, arguments=made)
 
-    def inject(self, **values: object) -> "CallState":
+    def inject(self, /, **values: object) -> "CallState":
         """Set values for parameters declared with `FromCall`; the model neither sees nor fills them."""
         made = freeze_mapping({**self.injected, **values}, "injected")
         return self if same(made, self.injected) else replace(self, injected=made)

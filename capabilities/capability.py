@@ -138,6 +138,10 @@ class Capability(Generic[S]):
     def check_tools(self, tools: "Sequence[Tool]") -> None:
         """Raise ValueError when a tool does not fit the configuration; `tools`: all that the agent has, when built."""
 
+    def idle_hooks(self) -> frozenset[str]:
+        """Return names of hooks that do nothing in this configuration, so that a run need not call them."""
+        return frozenset()
+
     def needs_deps(self) -> frozenset[str]:
         """Return keys that must be in `deps`; a missing one fails when the run starts."""
         return frozenset()

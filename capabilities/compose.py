@@ -187,7 +187,7 @@ def _chain(
             capability = leaf.capability
             if not keep(capability) or (leaf.tools and (tool is None or not leaf.covers(tool))):
                 continue
-            if hook in capability.overrides:
+            if hook in capability.overrides and hook not in capability.idle_hooks():
                 links.append(
                     Link(capability.key, leaf.index, hook, getattr(capability, hook), leaf.conditions)
                 )

@@ -317,6 +317,14 @@ def digest(value: object) -> str:
     return sha256(canonical(value).encode())
 
 
+def is_finite(value: float) -> bool:
+    """Tell whether a number is one as a double: no NaN, no infinity, and no integer beyond their range."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def sha256(data: bytes) -> str:
     """Return the SHA-256 of bytes, as 64 hexadecimal digits."""
     return _hasher()(data).hexdigest()

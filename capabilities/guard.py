@@ -38,7 +38,7 @@ def _choice(instance: "Guard", attribute: "Attribute[str]", value: str) -> None:
 
 
 @frozen
-class Guard(Capability[tuple[str, ...]]):
+class Guard(Capability[tuple[int, ...]]):
     """Calls `check(value)` at one point of a run: None lets it pass, a text is the reason why not.
 
     `at`, and what the check gets:
@@ -104,8 +104,8 @@ class Guard(Capability[tuple[str, ...]]):
                 f"Guard.on_fail 'ask_again' is for at='output', not at={self.at!r}: nobody answered there"
             )
 
-    def initial(self) -> tuple[str, ...]:
-        """Return no texts: those that were asked for again."""
+    def initial(self) -> tuple[int, ...]:
+        """Return no places: those in the history of what was asked for again."""
         return ()
 
     def finding(self, record: "RunState | CallState", value: object) -> Json:

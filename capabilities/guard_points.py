@@ -75,7 +75,7 @@ class ResponseGuard(Guard):
     __slots__ = ()
 
     def after_model_request(self, state: RunState) -> RunState:
-        """Ask again where the text does not pass, and remember it, so that it stays out of the store."""
+        """Ask again where the text does not pass, and remember its place, so that it stays out of the store."""
         text = response_text(state)
         if text is None:
             return state
@@ -83,14 +83,22 @@ class ResponseGuard(Guard):
         reason = reason_of(finding)
         if reason is None or broken_by(finding) is not None:
             return self.judged(state, finding)
-        return state.put(self, (*state.slot(self), text)).ask_again(reason)
+        # By the place that it gets in the history: what others make of its text does not hide it.
+        return state.put(self, (*state.slot(self), len(state.messages))).ask_again(reason)
 
     async def wrap_save_messages(
         self, call_next: "SaveNext", state: RunState, messages: Sequence[Message]
     ) -> None:
         """Withhold what was asked for again."""
-        blocked = state.slot(self)
-        await call_next(state, tuple(_withheld(message, blocked) for message in messages))
+        own, start = state.messages[state.history_start :], state.history_start
+        blocked = {place - start for place in state.slot(self)}
+        if not blocked:
+            await call_next(state, messages)
+        elif len(messages) == len(own):  # each in its place, also where it was rewritten on its way
+            await call_next(state, [_withheld(m) if i in blocked else m for i, m in enumerate(messages)])
+        else:  # others left some out, or added some: what passed is known by itself
+            passed = [message for i, message in enumerate(own) if i not in blocked]
+            await call_next(state, [m if m in passed or _calls(m) else _withheld(m) for m in messages])
 
 
 class AsyncResponseGuard(ResponseGuard):
@@ -153,8 +161,13 @@ class AsyncResultGuard(ResultGuard):
         return PASSED if text is None else await ask_and_wait(self.check, text)
 
 
-def _withheld(message: Message, blocked: tuple[str, ...]) -> Message:
-    if not isinstance(message, AssistantMessage) or message.tool_calls or message.text not in blocked:
+def _calls(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and bool(message.tool_calls)
+
+
+def _withheld(message: Message) -> Message:
+    """Return a response without what it says; any other message as it is."""
+    if not isinstance(message, AssistantMessage):
         return message
     return evolve(message, content=WITHHELD, provider_items=(), metadata={})
 

@@ -17,6 +17,8 @@ from .outside_stores import BlobStore
 ROOM = 1_024
 MAX_REF = 640
 MEDIA_TYPE = "text/plain; charset=utf-8"
+# In the metadata of an outcome: the digest of the whole text. References differ by call, though texts are equal.
+WHOLE = "whole_text_sha256"
 
 
 def sent_size(text: str) -> int:
@@ -58,6 +60,8 @@ class LimitToolOutput(Capability):
     under a name made of the call's id and the text, so the same result of the same call has the same name however
     often it is saved; `ref` is what the store finds it by. Without one `ref` is null, and a `note` says "not saved".
 
+    The outcome's metadata has the SHA-256 of the whole text, as `whole_text_sha256`, for who compares results.
+
     Both numbers are bytes as they are sent, after JSON escaping. What is not larger stays the identical object.
     Text only is measured and shown in small: images and files among the parts stay; `StoreAttachments` is for those.
     A store that fails, or that gives a reference of more than 640 bytes, ends the run: the text is not let through.
@@ -91,6 +95,10 @@ class LimitToolOutput(Capability):
                 f"the least is {self.preview_bytes + ROOM}"
             )
 
+    def idle_hooks(self) -> frozenset[str]:
+        """Without a store nothing is saved, and no call need be wrapped for it."""
+        return frozenset() if self.store is not None else frozenset({"wrap_tool_execute"})
+
     async def wrap_tool_execute(
         self, call_next: CallNext[CallState, CallState], call: CallState
     ) -> CallState:
@@ -100,19 +108,21 @@ class LimitToolOutput(Capability):
             return done
         content = done.outcome.content
         data = _data(content)
-        ref = await self.store.put(f"{call.id}-{sha256(data)[:32]}", data, MEDIA_TYPE)
+        digest = sha256(data)
+        ref = await self.store.put(f"{call.id}-{digest[:32]}", data, MEDIA_TYPE)
         if type(ref) is not str or not ref or sent_size(json.dumps(ref, ensure_ascii=False)) > MAX_REF:
             raise ValueError(
                 f"{type(self.store).__name__}.put returned {ref!r:.80}; "
                 f"a reference is a text of at most {MAX_REF} bytes"
             )
-        return done.with_content(self._small(content, ref))
+        return done.with_content(self._small(content, ref), metadata={WHOLE: digest})
 
     def after_tool_execute(self, call: CallState) -> CallState:
         """Let nothing through that is too large, wherever it comes from."""
         if call.outcome is None or not self._exceeded(call.outcome.content):
             return call
-        return call.with_content(self._small(call.outcome.content, None))
+        content = call.outcome.content
+        return call.with_content(self._small(content, None), metadata={WHOLE: sha256(_data(content))})
 
     def _exceeded(self, content: Content) -> bool:
         text = content_text(content)

@@ -4,13 +4,12 @@ Plain frozen data. Knows nothing of tools' functions, run states or how a provid
 """
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias, cast, get_args
 
 from attrs import Attribute, field, frozen
 
-from .frozen import EMPTY, FrozenDict, FrozenList, Json, freeze, freeze_mapping
+from .frozen import EMPTY, FrozenDict, FrozenList, Json, freeze, freeze_mapping, is_finite
 from .records import copier
 
 Status = Literal[
@@ -40,7 +39,7 @@ def _seconds(instance: object, attribute: "Attribute[float | None]", value: floa
     name = f"{type(instance).__name__}.{attribute.name}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds (UTC) or None, not {type(value).__name__}")
-    if not math.isfinite(value):
+    if not is_finite(value):
         raise ValueError(f"{name} must be finite, not {value!r}")
 
 

@@ -41,6 +41,13 @@ class Reach(Protocol):
 class CallNext(Reach, Protocol[Record_contra, Returned_co]):
     """What a wrapper calls to go on inward, with the record it got or a legal change of it."""
 
+    @property
+    def resumed(self) -> bool:
+        """Whether a tool call goes on here whose sub-agent had waited for decisions.
+
+        What the wrapper does once a call it did before the run was suspended. False for a further attempt.
+        """
+
     async def __call__(self, record: Record_contra, /) -> Returned_co:
         """Go on inward and return what came out."""
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from attrs import frozen
 
 from .pii_addresses import find_emails, find_ips
-from .pii_cards import find_cards
+from .pii_cards import FIRST_GROUPS, find_cards
 from .pii_national import PREFIX, national_finder
 from .pii_numbers import find_ibans, find_ssns
 from .pii_phones import OWN_REGION, phone_finder
@@ -74,19 +74,39 @@ def detect(
     found: list[Span] = []
     for name, find in finders(tuple(entities), tuple(patterns), region):
         found += [Span(start, end, name) for start, end in find(text)]
-    return _merged(found) if len(found) > 1 else tuple(found)
+    return joined(found) if len(found) > 1 else tuple(found)
 
 
-def _merged(found: list[Span]) -> tuple[Span, ...]:
+# What a text has in it wherever an entity is found: most texts have none of it, and need no further look.
+_NEEDED: Mapping[str, str] = {
+    "email": "@|%40",
+    "phone": "[0-9]{4}",
+    "ssn": "[0-9]{4}",
+    "credit_card": f"[0-9]{{{min(FIRST_GROUPS)}}}",
+    "iban": "[0-9]{2}",
+    "ip": "[0-9:]",
+}
+
+
+def needed(entities: tuple[str, ...], patterns: tuple[str, ...], region: str) -> "re.Pattern[str] | None":
+    """Return what is somewhere in each text that `detect` finds something in; None where that is not known."""
+    known = not patterns and all(name in _NEEDED for name in entities)
+    if not known or ("phone" in entities and region != OWN_REGION):
+        return None
+    return re.compile("|".join(dict.fromkeys(_NEEDED[name] for name in entities)))
+
+
+def joined(found: list[Span]) -> tuple[Span, ...]:
+    """Return spans from left to right, those that share a place as one."""
     found.sort(key=lambda span: (span.start, -span.end))
-    merged: list[Span] = []
+    apart: list[Span] = []
     for span in found:
-        last = merged[-1] if merged else None
+        last = apart[-1] if apart else None
         if last is None or span.start >= last.end:
-            merged.append(span)
+            apart.append(span)
         elif span.end > last.end:
-            merged[-1] = Span(last.start, span.end, last.entity)
-    return tuple(merged)
+            apart[-1] = Span(last.start, span.end, last.entity)
+    return tuple(apart)
 
 
 @lru_cache(maxsize=64)
@@ -130,13 +150,16 @@ def _pattern_finder(pattern: str) -> Finder:
 
 
 def as_names(value: Iterable[str] | None, what: str) -> tuple[str, ...] | None:
-    """Return names or patterns as a tuple, each once; None stays. Raises TypeError for what is none."""
+    """Return names or patterns as a tuple, each once, those of a set in order; None stays. Raises TypeError."""
     if value is None:
         return None
-    names: tuple[object, ...] = () if isinstance(value, str | bytes) else tuple(value)
-    if isinstance(value, str | bytes) or not all(type(name) is str for name in names):
+    listed = isinstance(value, Iterable) and not isinstance(value, str | bytes)
+    names: tuple[object, ...] = tuple(value) if listed else ()
+    if not listed or not all(type(name) is str for name in names):
         raise TypeError(f"{what} must be a list of strings, not {value!r:.80}")
-    return tuple(dict.fromkeys(map(str, names)))
+    texts = map(str, names)
+    # A set has another order in each process, and two of them would be two configurations.
+    return tuple(sorted(texts) if isinstance(value, set | frozenset) else dict.fromkeys(texts))
 
 
 def chosen(entities: tuple[str, ...] | None, patterns: tuple[str, ...]) -> tuple[str, ...]:

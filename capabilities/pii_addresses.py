@@ -3,11 +3,23 @@
 import re
 from collections.abc import Iterator
 
+_AT = re.compile("@|%40")  # the second as in a link: ?to=ada%40example.com
 # What a local part is made of besides letters and digits of any script. Not all that the RFC allows: `=`, `/`
 # or `&` before an address belong to the link around it far more often than to its owner.
 _LOCAL = frozenset("._%+'-")
-_LABEL = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
-_DOMAIN = re.compile(rf"(?:{_LABEL}\.){{1,16}}(?:xn--[0-9A-Za-z-]{{1,59}}|[^\W\d_]{{2,63}})(?![\w-])")
+# Signs that are written with a letter: accents that stand by themselves, and the vowels of Indic and other scripts.
+# Python counts none of them among letters.
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e31-\u0e3a\u0e47-\u0e4e"
+    "\u0eb1-\u0ebc\u0ec8-\u0ece\u0f18-\u0f3f\u0f71-\u0fbc\u102b-\u103e\u1056-\u109d\u17b4-\u17d3\u3099\u309a"
+)
+_MARK = re.compile(f"[{_MARKS}]")
+_SIGN = rf"(?:[^\W_]|[{_MARKS}])"
+_LABEL = rf"{_SIGN}(?:[\w{_MARKS}-]{{0,61}}{_SIGN})?"
+# What touches its end is no part of it, so that "_ada@example.com_" or "ada@example.com-2" hide nothing.
+_DOMAIN = re.compile(
+    rf"(?:{_LABEL}\.){{1,16}}(?:xn--[0-9A-Za-z](?:[0-9A-Za-z-]{{0,58}}[0-9A-Za-z])?|(?:[^\W\d_]|[{_MARKS}]){{2,63}})"
+)
 _LONGEST_DOMAIN = 254
 
 _V4 = re.compile(r"(?<![\w.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?!\w|\.[0-9])")
@@ -20,18 +32,20 @@ _COLONS = 2
 def find_emails(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of each mail address, without a dot that ends the sentence."""
     free = 0  # a sign belongs to one address: so a long run of signs is walked through once
-    place = text.find("@")
-    while place != -1:
-        start = place
-        while start > free and (text[start - 1].isalnum() or text[start - 1] in _LOCAL):
+    for at in _AT.finditer(text):
+        place = start = at.start()
+        while start > free and (text[start - 1] in _LOCAL or _is_sign(text[start - 1])):
             start -= 1
-        while start < place and not (text[start].isalnum() or text[start] in "_+"):
+        while start < place and not (text[start] in "_+" or _is_sign(text[start])):
             start += 1
-        domain = _DOMAIN.match(text, place + 1, place + 1 + _LONGEST_DOMAIN)
+        free = at.end()
+        domain = _DOMAIN.match(text, free, free + _LONGEST_DOMAIN)
         if start < place and domain is not None:
             yield start, domain.end()
-        free = place + 1
-        place = text.find("@", free)
+
+
+def _is_sign(sign: str) -> bool:
+    return sign.isalnum() or (not sign.isascii() and _MARK.match(sign) is not None)
 
 
 def find_ips(text: str) -> Iterator[tuple[int, int]]:

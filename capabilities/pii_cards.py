@@ -57,7 +57,7 @@ SHAPES: frozenset[tuple[int, ...]] = frozenset(
         (8, 8),
     }
 )
-_STARTS = frozenset(shape[0] for shape in SHAPES)
+FIRST_GROUPS = frozenset(shape[0] for shape in SHAPES)
 _MOST_GROUPS = max(map(len, SHAPES))
 # More letters than this beside a number are no word but an encoded text or an id.
 _WORD = 24
@@ -83,7 +83,7 @@ def find_cards(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of each window of groups that is a card; windows may overlap."""
     groups = [found.span() for found in _GROUP.finditer(text)]
     for i, (start, end) in enumerate(groups):
-        if end - start not in _STARTS:
+        if end - start not in FIRST_GROUPS:
             continue
         lengths: tuple[int, ...] = ()
         digits, last = "", start - 1

@@ -1,18 +1,23 @@
 """Masking: texts, JSON and messages with what is personal in them replaced. What is personal, `pii` says.
 
-JSON stays JSON, also where it is written in a text, as tool arguments and most tool results are: its strings are
-masked one by one, each read behind its key, so that {"phone": "4155550132"} is a number to call.
+JSON stays JSON, also where it is written in a text, as tool arguments and most tool results are: its strings and
+whole numbers are masked one by one, each read behind its key, so that {"phone": "4155550132"} is a number to call.
 Knows nothing of runs and hooks.
 """
 
-import json
+import re
+from bisect import bisect_right
 from functools import lru_cache
+from itertools import accumulate
+from operator import is_
+from re import Pattern
 
-from attrs import frozen
+from attrs import Factory, field, frozen
 
 from .frozen import FrozenDict, FrozenList, Json
-from .messages import AssistantMessage, Content, Message, SystemMessage, TextPart, ToolCall
-from .pii import Span, chosen, detect
+from .messages import AssistantMessage, Content, Message, Part, SystemMessage, TextPart, ToolCall
+from .pii import Span, chosen, detect, joined, needed
+from .pii_spelling import Pairs, digits_of, parsed, unescaped, written
 from .records import replace
 
 # A placeholder may complete what was none before, with a pattern that looks around itself; each round takes more.
@@ -21,18 +26,6 @@ _KEY_LENGTH = 40
 # A fixed bound, so that what is masked does not depend on the stack. Frozen JSON has at most 200 levels.
 LEVELS = 64
 _FROZEN_LEVELS = 256
-LARGEST_BITS = 256
-
-
-class Pairs(dict[str, object]):
-    """An object of a JSON text; `pairs` has what stands twice in it, too."""
-
-    __slots__ = ("pairs",)
-
-    def __init__(self, pairs: list[tuple[str, object]]) -> None:
-        """Take the pairs as they stand in the text."""
-        super().__init__(pairs)
-        self.pairs = pairs
 
 
 class TooDeep(Exception):
@@ -50,11 +43,36 @@ class Mask:
     patterns: tuple[str, ...]
     region: str
     placeholder: str
+    # Of all texts that are looked at, nearly all have nothing of it, and are done with.
+    _needed: "Pattern[str] | None" = field(
+        init=False,
+        eq=False,
+        repr=False,
+        default=Factory(lambda self: needed(self.entities, self.patterns, self.region), takes_self=True),
+    )
+    # Likewise, before JSON is read in it: there an escape may hide what is needed, and an exponent have it follow.
+    _suspect: "Pattern[str] | None" = field(
+        init=False,
+        eq=False,
+        repr=False,
+        default=Factory(lambda self: _suspect(self._needed), takes_self=True),
+    )
 
     def find(self, text: str) -> tuple[Span, ...]:
         """Return what would be masked."""
         if not self.entities and not self.patterns:
             return ()
+        escaped = "\\" in text
+        if not escaped and self._needed is not None and self._needed.search(text) is None:
+            return ()
+        found = self._detected(text)
+        if not escaped:
+            return found
+        plain, places = unescaped(text)
+        more = [Span(places[span.start], places[span.end], span.entity) for span in self._detected(plain)]
+        return joined([*found, *more])
+
+    def _detected(self, text: str) -> tuple[Span, ...]:
         return detect(text, self.entities, patterns=self.patterns, region=self.region)
 
     def text(self, text: str, key: str = "") -> str:
@@ -63,6 +81,8 @@ class Mask:
 
     def json(self, value: Json) -> Json:
         """Return the JSON value with its strings, keys and whole numbers masked; a number becomes a string."""
+        if not value and isinstance(value, FrozenDict | FrozenList):  # what most messages have for metadata
+            return value
         return self._value(value, "", _FROZEN_LEVELS)  # type: ignore[return-value]  # JSON in, JSON out
 
     def message(self, message: Message) -> Message:
@@ -72,7 +92,7 @@ class Mask:
         if isinstance(message, AssistantMessage):
             calls = tuple(map(self._call, message.tool_calls))
             spoken = self.response(message)
-            same = all(new is old for new, old in zip(calls, message.tool_calls, strict=True))
+            same = all(map(is_, calls, message.tool_calls))
             return spoken if same else replace(spoken, tool_calls=calls)
         made = self.content(message.content)
         return message if made is message.content else replace(message, content=made)
@@ -89,18 +109,66 @@ class Mask:
         """Return the content with its text, or the text of its parts, masked."""
         if isinstance(content, str):
             return self.text(content)
-        parts = tuple(self._part(part) if isinstance(part, TextPart) else part for part in content)
-        return content if all(new is old for new, old in zip(parts, content, strict=True)) else parts
+        # As one text first: a part of an address may be one by itself.
+        parts = self._across(content)
+        parts = tuple(self._part(part) if isinstance(part, TextPart) else part for part in parts)
+        same = len(parts) == len(content) and all(map(is_, parts, content))
+        return content if same else parts
+
+    def _across(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        """Return parts with what is personal in their texts masked as they are read, one after the other."""
+        places = [i for i, part in enumerate(parts) if isinstance(part, TextPart)]
+        texts = [part.text for part in parts if isinstance(part, TextPart)]
+        masked = self._one_text(texts) if len(texts) > 1 else texts
+        if masked is texts:
+            return parts
+        made: dict[int, Part] = {
+            i: parts[i] if new == old else TextPart(new)
+            for i, new, old in zip(places, masked, texts, strict=True)
+        }
+        # What began in the part before leaves nothing where it was all of the text.
+        gone = {i for i, new, old in zip(places, masked, texts, strict=True) if old and not new}
+        return tuple(made.get(i, part) for i, part in enumerate(parts) if i not in gone)
+
+    def _one_text(self, texts: list[str]) -> list[str]:
+        """Return texts masked that are read as one; the same list where there is nothing to mask.
+
+        What stands in one text that is JSON is left alone: it is masked by what the JSON says of it.
+        """
+        for _ in range(_ROUNDS):
+            ends = list(accumulate(map(len, texts)))
+            closed = [parsed(text) is not None for text in texts]
+            spans = [
+                span
+                for span in self.find("".join(texts))
+                if not closed[first := bisect_right(ends, span.start)] or span.end > ends[first]
+            ]
+            if not spans:
+                break
+            made: list[str] = []
+            for text, end in zip(texts, ends, strict=True):
+                start, pieces, done = end - len(text), [], 0
+                for span in spans:
+                    if span.start < end and span.end > start:
+                        pieces.append(text[done : max(0, span.start - start)])
+                        pieces.append(self.placeholder if span.start >= start else "")
+                        done = min(len(text), span.end - start)
+                made.append("".join([*pieces, text[done:]]))
+            texts = made
+        return texts
 
     def _part(self, part: TextPart) -> TextPart:
         made = self.text(part.text)
         return part if made is part.text else TextPart(made)
 
     def _call(self, call: ToolCall) -> ToolCall:
-        made = self.text(call.arguments)
-        return call if made is call.arguments else replace(call, arguments=made)
+        made, metadata = self.text(call.arguments), self.json(call.metadata)
+        same = made is call.arguments and metadata is call.metadata
+        return call if same else replace(call, arguments=made, metadata=metadata)
 
     def _text(self, text: str, key: str, levels: int) -> str:
+        if not text or (self._suspect is not None and self._suspect.search(text) is None):
+            return text
         held = parsed(text)
         if held is None:
             return self._plain(text, key)
@@ -109,9 +177,11 @@ class Mask:
         except TooDeep:
             return self._plain(text, key)
         # Escapes are kept where there are some: half a surrogate pair could not be sent without.
-        return text if masked is held else json.dumps(masked, ensure_ascii="\\u" in text)
+        return text if masked is held else written(masked, ascii_only="\\u" in text)
 
     def _plain(self, text: str, key: str) -> str:
+        if not text:
+            return text
         lead = f"{key}: " if key else ""
         for _ in range(_ROUNDS):
             pieces, done = [], 0
@@ -127,12 +197,10 @@ class Mask:
     def _value(self, value: object, key: str, levels: int) -> object:
         if isinstance(value, str):
             return self._text(value, key, levels)
-        if type(value) is int:
-            if value.bit_length() > LARGEST_BITS:
-                return value
-            written = str(value)
-            masked = self._plain(written, key)
-            return value if masked is written else masked
+        digits = digits_of(value)
+        if digits is not None:
+            masked = self._plain(digits, key)
+            return value if masked is digits else masked
         if not isinstance(value, list | dict):
             return value
         if levels <= 0:
@@ -161,6 +229,10 @@ class Mask:
         return value if same else FrozenDict(made)
 
 
+def _suspect(needed: "Pattern[str] | None") -> "Pattern[str] | None":
+    return None if needed is None else re.compile(rf"{needed.pattern}|\\|[0-9][eE]")
+
+
 def key_in(outer: str, key: str) -> str:
     """Return what a value is read behind: its key, and the one around it, as in {"phone": {"number": ...}}."""
     return f"{outer} {key}"[-_KEY_LENGTH:].lstrip()
@@ -174,16 +246,6 @@ def _apart(key: str, taken: set[str], numbers: dict[str, int]) -> str:
         name = f"{key} {numbers[key]}"
     taken.add(name)
     return name
-
-
-def parsed(text: str) -> object:
-    """Return what a JSON text holds, objects as `Pairs`; None for a text that is none, or no container or string."""
-    if text.lstrip()[:1] not in {"{", "[", '"'}:
-        return None
-    try:
-        return json.loads(text, object_pairs_hook=Pairs)
-    except (ValueError, RecursionError):  # a text like any other
-        return None
 
 
 @lru_cache(maxsize=256)

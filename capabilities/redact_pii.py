@@ -21,6 +21,7 @@ from .state import RunState
 if TYPE_CHECKING:
     from .outside import SaveNext
 
+_OF_HISTORY = frozenset({"before_run", "after_tool_execute", "wrap_save_messages"})
 NOT_SCANNED = "images, sounds and files are not scanned for what is personal: they are sent as they are"
 
 
@@ -47,12 +48,13 @@ class RedactPII(Capability):
     own. `placeholder` stands in place of what is found. `region`: whose phone numbers, an ISO code of two
     letters. See `detect`.
 
-    Masked are texts, text parts, tool results, and the strings, keys and whole numbers in the arguments of
-    calls, which stay JSON. Not masked: instructions and system messages, which are yours; images, sounds and
-    files, which is noted once a run. The history stays as it was said, and tools get what the model asked for:
-    where it copied the placeholder, the placeholder. With `history=True` what is kept is masked as well: the
-    run's own input before its first step, each tool result as it settles, and all messages that a store is
-    given, arguments included. What a suspended run waits with is kept whole, since it must go on.
+    Masked are texts, text parts, which are read as one text, tool results, and the strings, keys and whole
+    numbers in the arguments of calls, which stay JSON. Not masked: instructions and system messages, which are
+    yours; images, sounds and files, which is noted once a run. The history stays as it was said, and tools get
+    what the model asked for: where it copied the placeholder, the placeholder. With `history=True` what is kept
+    is masked as well: the run's own input before its first step, each tool result as it settles, and all
+    messages that a store is given, arguments included. What a suspended run waits with is kept whole, since it
+    must go on.
 
     `hold_stream=True` withholds streamed text until it is masked: a number may be split over two pieces.
     The same object takes what is personal out of logs: `JsonLines(path, redact=RedactPII())`.
@@ -81,15 +83,22 @@ class RedactPII(Capability):
         found = self.mask.find(self.placeholder)
         if found:
             kinds = ", ".join(sorted({span.entity for span in found}))
+            legal = next(
+                (text for text in ("[REDACTED]", "[...]", "***") if not self.mask.find(text)), "another"
+            )
             raise ValueError(
                 f"RedactPII.placeholder {self.placeholder!r} would itself be found, as {kinds}: "
-                "write one that is neither, such as '[REDACTED]'"
+                f"write one that is not, such as {legal!r}"
             )
 
     @property
     def mask(self) -> Mask:
         """What does the masking; one object for equal configurations."""
         return mask_of(self.entities, self.patterns, self.region, self.placeholder)
+
+    def idle_hooks(self) -> frozenset[str]:
+        """Without `history` what is kept is left alone."""
+        return frozenset() if self.history else _OF_HISTORY
 
     def redact_text(self, text: str) -> str:
         """Return a text masked; where it is JSON, it stays so. The same text where there is nothing to mask."""

@@ -107,7 +107,7 @@ class Retrieve(Capability[Results]):
     redactors and trimmers, see it like any other; the history does not hold it. With `history=True` it is appended
     to the history instead, once for each query, and stays there.
     Nothing found changes nothing. A search that raises ends the run with a HookError; with `on_error="empty"` it
-    counts as nothing found, and a note says what it raised.
+    counts as nothing found, and a note says what it raised. One slower than the run's `tool_timeout` ends the run.
 
     Raises TypeError for what is no such function, ValueError for a number below 1, a `frame` without `{results}`
     and another `on_error`.
@@ -135,6 +135,8 @@ class Retrieve(Capability[Results]):
     async def gather_before_model_request(self, state: RunState, outside: Outside) -> Json:
         """Search, where the query is another one than before."""
         query, held = self.query(state), state.slot(self)
+        if not isinstance(query, str | None):
+            raise TypeError(f"Retrieve.query must return a text or None, not {query!r:.80}")
         if query is None or not query.strip():
             return _NOTHING if held.texts else None
         if query == held.query:

@@ -32,6 +32,9 @@ def _tools(value: Where | None) -> Where | None:
 def _names(value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str):
         raise TypeError(f"RetryTool.on={value!r} is one string: write a tuple of names, ({value!r},)")
+    given: object = value
+    if not isinstance(given, Iterable):
+        raise TypeError(f"RetryTool.on must be a tuple of names of exceptions, not {given!r:.80}")
     names: tuple[object, ...] = tuple(value)
     for name in names:
         if isinstance(name, type):

@@ -42,7 +42,8 @@ class SharedBudget(Capability):
     sub-agents (list it as `inherited(...)`) never take more than there are. It stays taken whatever becomes of
     the call: nobody can know that a call had no effect. An attempt that a retrying wrapper adds takes a unit of
     its own where that wrapper stands before this one in the list; without one it does not run, and the outcome of
-    the attempt before it stands. A cache that stands before it, and has the answer, takes none.
+    the attempt before it stands. A cache that stands before it, and has the answer, takes none; nor does a call that
+    goes on after its sub-agent waited for a decision, since it has its unit.
     "refuse" is exact; with "stop" the calls that are under way at that time still end.
 
     A missing counter fails when the run starts. A counter that raises ends the run: nothing is let through.
@@ -77,6 +78,8 @@ class SharedBudget(Capability):
     ) -> CallState:
         """Take a unit and go on, or refuse."""
         if self.tools is not None and not accepts(self.tools, call.tool):
+            return await call_next(call)
+        if call_next.resumed:  # its unit was taken before its sub-agent waited for a decision
             return await call_next(call)
         taken: object = await self._counter(call_next.deps).reserve(self.name, 1, self.limit)
         if type(taken) is not bool:

@@ -5,6 +5,7 @@ Knows nothing of phases, effects or how a check is made.
 """
 
 from collections.abc import Callable, Iterable
+from operator import is_
 from typing import TYPE_CHECKING, TypeVar
 
 from attrs import field, frozen
@@ -29,7 +30,7 @@ from .run_parts import (
 )
 from .shapes import by_key, check_text, none_or, texts_field
 from .tools import Tool, Where, accepts, as_where, check_names
-from .views import Group, Projection, groups, keep_newest, map_message, rewritten_task
+from .views import Group, Projection, groups, keep_newest, map_messages, rewritten_task
 
 if TYPE_CHECKING:
     from .capability import Capability
@@ -161,7 +162,7 @@ class RunState:
         """Show exactly `messages` in this request, in place of the present view; the history stays."""
         shown = as_messages(messages, "project")
         view = self.view
-        if len(shown) == len(view) and all(new is old for new, old in zip(shown, view, strict=True)):
+        if len(shown) == len(view) and all(map(is_, shown, view)):
             return self
         task = self.task
         if task is not None and not any(message is task for message in shown):
@@ -177,6 +178,10 @@ class RunState:
         if type(n) is not int or n < 1:
             raise ValueError(f"keep_last takes an integer of at least 1, not {n!r}")
         view = self.view
+        if (
+            len(view) <= n and view and type(view[0]) is UserMessage
+        ):  # nothing can go, and the task is not looked for
+            return self
         kept = keep_newest(view, n, self.task, pin, task_at=self.task_index)
         return self if kept is view else self.project(kept)
 
@@ -186,7 +191,9 @@ class RunState:
         Remembered per message and function, which must be pure: pass a method or a module's function, since a
         lambda is another one at each call.
         """
-        return self.project(tuple(map_message(fn, message) for message in self.view))
+        view = self.view
+        shown = map_messages(fn, view)
+        return self if shown is view else self.project(shown)
 
     def select_tools(self, where: Where) -> "RunState":
         """Offer only those of the present selection that `where`, names or a predicate, accepts.
@@ -195,9 +202,11 @@ class RunState:
         """
         where = as_where(where)
         if not callable(where):
-            check_names(where, [tool.name for tool in self.inventory])
-        kept = tuple(tool for tool in self.tools if accepts(where, tool))
-        return self if len(kept) == len(self.tools) else replace(self, tools=kept)
+            there = {tool.name for tool in self.inventory}
+            if not there.issuperset(where):
+                check_names(where, there)
+        kept = [tool for tool in self.tools if accepts(where, tool)]
+        return self if len(kept) == len(self.tools) else replace(self, tools=tuple(kept))
 
     def with_tools(self, *tools: Tool) -> "RunState":
         """Offer tuned versions of selected tools: each replaces the one of its name.
@@ -223,7 +232,7 @@ class RunState:
         check_model(model)
         return self if model is self.model else replace(self, model=model)
 
-    def with_settings(self, **settings: object) -> "RunState":
+    def with_settings(self, /, **settings: object) -> "RunState":
         """Merge model settings over those of this request."""
         merged = freeze_mapping({**self.settings, **settings}, "settings")
         return self if same(merged, self.settings) else replace(self, settings=merged)

@@ -8,10 +8,12 @@ from attrs import Attribute, field, frozen
 from .call_state import CallState
 from .capability import Capability
 from .frozen import digest, sha256
-from .messages import Content, TextPart, text_field
+from .limit_tool_output import WHOLE
+from .messages import TextPart, text_field
 from .shapes import Validator
 from .state import RunState
 from .tools import Where, accepts, as_where
+from .verdict import Outcome
 
 OnRepeat: TypeAlias = Literal["stop", "refuse", "ask"]
 # One call as it is remembered: the step, a digest of tool and arguments, a digest of the outcome.
@@ -45,9 +47,10 @@ class StopOnRepeat(Capability[tuple[Seen, ...]]):
     """Ends what goes round in circles: the same calls, with the same outcome, `times` times in a row in this run.
 
     The same is: the same tool, the same arguments as they ran (injected values apart), the same status and the same
-    result. So a model that polls until something changes is left alone while things change. `longest`: how many
-    steps the circle may have; 2, the default, finds A A A, and A B A B A B too. Calls side by side in one step are
-    compared as one, whatever their order; a step that makes one and the same call k times counts k times.
+    result; of one that `LimitToolOutput` shows in small it is the whole that counts. So a model that polls until
+    something changes is left alone while things change. `longest`: how many steps the circle may have; 2, the default,
+    finds A A A, and A B A B A B too. Calls side by side in one step are compared as one, whatever their order; a step
+    that makes one and the same call k times counts k times.
     `tools`: which calls are looked at; None = all. Others are passed over, as if they had not been made.
 
     `on_repeat`: "stop" ends the run as a result with `message`, before the next request; "refuse" refuses the call
@@ -104,7 +107,7 @@ class StopOnRepeat(Capability[tuple[Seen, ...]]):
         """Remember the call, unless what became of it is this capability's own doing."""
         if call.outcome is None or not self._covers(call) or self._own(call):
             return call
-        came = digest([call.outcome.status, _content(call.outcome.content)])[:32]
+        came = digest([call.outcome.status, _content(call.outcome)])[:32]
         seen = (*call.slot(self), (call.run.run_step, _made(call), came))
         steps = sorted({step for step, _, _ in seen})[-self.times * self.longest :]
         return call.put(self, tuple(one for one in seen if one[0] >= steps[0]))
@@ -150,11 +153,13 @@ def _made(call: CallState) -> str:
     return digest([call.name, call.tool.digest, call.arguments, text])[:32]
 
 
-def _content(content: Content) -> object:
+def _content(outcome: Outcome) -> object:
+    """Return what is compared of a result; for a text that is shown in small, the digest of the whole one."""
+    whole, content = outcome.metadata.get(WHOLE), outcome.content
     if isinstance(content, str):
-        return content
+        return content if whole is None else [whole]
     return [
-        part.text
+        (part.text if whole is None else whole)
         if isinstance(part, TextPart)
         else [type(part).__name__, part.media_type, part.url, sha256(part.data or b"")]
         for part in content

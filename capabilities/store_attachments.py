@@ -4,7 +4,7 @@ Knows no store but its protocol, and no provider.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from attrs import Attribute, field, frozen
@@ -21,7 +21,7 @@ from .attached_files import (
 from .attached_model import attached_model
 from .call_state import CallState
 from .capability import CallNext, Capability
-from .frozen import EMPTY, FrozenDict, Json, sha256
+from .frozen import EMPTY, FrozenDict, FrozenList, Json, freeze, sha256
 from .messages import Message, Part, SystemMessage, TextPart, UserMessage
 from .outside import Outside
 from .outside_stores import BlobStore
@@ -30,6 +30,9 @@ from .shapes import of_type
 from .state import RunState
 
 MIB = 1_048_576
+# In a fact, beside digest -> reference: the references that came from outside.
+FOREIGN = "foreign"
+_FOREIGN = "it is a reference, which the store did not give in this conversation: give the bytes, as data="
 
 
 def _store(instance: object, attribute: "Attribute[BlobStore]", value: BlobStore) -> None:
@@ -58,7 +61,8 @@ class StoreAttachments(Capability):
     text. So is a file that the store has no longer. Neither the history nor a store of conversations ever holds bytes.
     `inline`: where a store gives references that are http(s) URLs, the model is shown those, unless this is True.
 
-    More than `max_file_bytes`, base64 that is none, another URL or the path of a file are not kept. In the input that
+    More than `max_file_bytes`, base64 that is none, another URL, the path of a file, or a reference that somebody
+    made up or brought from elsewhere (one that stands nowhere in the history) are not kept. In the input that
     ends the run, before anything is kept and any request; in a tool result the model reads why, in place of the part.
     A store that fails ends the run: bytes do not get into the history instead.
 
@@ -86,9 +90,12 @@ class StoreAttachments(Capability):
     async def gather_before_run(self, state: RunState, outside: Outside) -> Json:
         """Keep the files of the input; return digest -> reference. Raises ValueError for one that cannot be kept."""
         files = _Files()
-        parts = (part for message in _own_input(state) for part in media(message.content))
+        parts = [part for message in _own_input(state) for part in media(message.content)]
+        foreign = _foreign(parts, state.messages[: state.history_start])
         for i, part in enumerate(parts, 1):
             try:
+                if reference_in(part) in foreign:
+                    raise AttachmentError(_FOREIGN)
                 files.add(part, self.max_file_bytes)
             except AttachmentError as error:
                 raise ValueError(
@@ -111,22 +118,28 @@ class StoreAttachments(Capability):
         return changed
 
     async def gather_after_tool_execute(self, call: CallState, outside: Outside) -> Json:
-        """Keep the files of a result; return digest -> reference."""
+        """Keep the files of a result; return digest -> reference, and the references that came with it."""
         files = _Files()
-        for part in media(call.outcome.content if call.outcome is not None else ""):
+        parts = tuple(media(call.outcome.content if call.outcome is not None else ""))
+        for part in parts:
             # What cannot be kept is no failure of the run: the after hook says so to the model.
             with suppress(AttachmentError):
                 files.add(part, self.max_file_bytes)
-        return await files.kept(self.store)
+        kept, foreign = await files.kept(self.store), _foreign(parts, call.run.messages)
+        return FrozenDict({**_refs(kept), FOREIGN: freeze(sorted(foreign))}) if foreign else kept
 
     def after_tool_execute(self, call: CallState) -> CallState:
         """Put references into the result, and a line of text in place of what was not kept."""
         if call.outcome is None:
             return call
         refs = _refs(call.fact(self))
+        brought = refs.get(FOREIGN)
+        foreign = brought if isinstance(brought, FrozenList) else ()
 
         def change(part: Medium) -> Part:
             try:
+                if reference_in(part) in foreign:
+                    return _line(part, _FOREIGN)
                 return _referred(part, refs, self.max_file_bytes) or _line(part, "it came in too late")
             except AttachmentError as error:
                 return _line(part, f"{error}")
@@ -183,10 +196,13 @@ class StoreAttachments(Capability):
             problem = "no room is left in the request"
             if not full:
                 try:
-                    data = await self.store.get(ref)
+                    data: object = await self.store.get(ref)
                 except LookupError:
                     problem = "the store has it no longer"
                 else:
+                    if type(data) is not bytes:
+                        what = f"{type(self.store).__name__}.get returned {data!r:.80} for {ref!r:.160}"
+                        raise TypeError(f"{what}: a blob is bytes")
                     full = len(data) * times > left
                     if not full:
                         left -= len(data) * times
@@ -221,6 +237,15 @@ class _Files:
                 raise TypeError(f"{type(store).__name__}.put returned {ref!r:.80}, which is no reference")
             refs.append((digest, ref))
         return FrozenDict(refs) if refs else None
+
+
+def _foreign(parts: Iterable[Medium], history: Iterable[Message]) -> frozenset[str]:
+    """Return the references in parts that stand nowhere in a history: nobody knows that the store gave them."""
+    refs = frozenset(ref for part in parts if (ref := reference_in(part)) is not None)
+    if not refs:  # the usual case, which reads no history
+        return refs
+    contents = (message.content for message in history if not isinstance(message, SystemMessage))
+    return refs - {reference_in(part) for content in contents for part in media(content)}
 
 
 def _own_input(state: RunState) -> tuple[UserMessage, ...]:

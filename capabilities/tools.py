@@ -79,14 +79,19 @@ def as_where(value: Where) -> Where:
     Raises TypeError for a single string, which would be read as its letters, for a name that is no string,
     and for an async predicate.
     """
-    if isinstance(value, str):
-        raise TypeError(f"tools={value!r} is one string; write a set of names, {{{value!r}}}")
-    if callable(value):
-        check_plain(value, "a tool condition")
-        return value
-    if not isinstance(value, Iterable):
-        raise TypeError(f"tools must be a set of names or a predicate on Tool, not {value!r:.80}")
-    names = frozenset(value)
+    if (
+        type(value) is frozenset
+    ):  # what this function made before; to ask whether it is an Iterable costs more than that
+        names = value
+    else:
+        if isinstance(value, str):
+            raise TypeError(f"tools={value!r} is one string; write a set of names, {{{value!r}}}")
+        if callable(value):
+            check_plain(value, "a tool condition")
+            return value
+        if not isinstance(value, Iterable):
+            raise TypeError(f"tools must be a set of names or a predicate on Tool, not {value!r:.80}")
+        names = frozenset(value)
     for name in names:
         if type(name) is not str:
             raise TypeError(

@@ -3,13 +3,12 @@
 Plain data. Knows nothing of run states, hooks or who asks.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from attrs import Attribute, evolve, field, frozen
 
-from .frozen import EMPTY, FrozenDict, Json, freeze_mapping, same
+from .frozen import EMPTY, FrozenDict, Json, freeze_mapping, is_finite, same
 from .messages import STATUSES, Content, Status, as_content, text_field
 
 Always: TypeAlias = Literal["off", "arguments", "tool"]
@@ -41,7 +40,7 @@ def timeout_field(instance: object, attribute: "Attribute[float | None]", value:
     name = f"{type(instance).__name__}.{attribute.name}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds or None, not {type(value).__name__}")
-    if not 0 < value < math.inf:
+    if not (value > 0 and is_finite(value)):
         raise ValueError(f"{name} must be a positive number of seconds or None, not {value!r}")
 
 

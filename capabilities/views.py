@@ -6,7 +6,8 @@ assistant message with calls together with the results that directly follow it.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from weakref import ReferenceType, ref
+from operator import is_
+from weakref import ref
 
 from attrs import Attribute, field, frozen
 
@@ -16,6 +17,8 @@ Group = tuple[Message, ...]
 _ANSWERED = (AssistantMessage, ToolMessage)
 # More functions than this per message are made anew at each call, as a lambda in a hook is.
 _MAPPINGS = 8
+# Of a view that is not longer each message is looked up by itself.
+_SHORT = 32
 
 
 def _as_messages(value: Sequence[object]) -> tuple[Message, ...]:
@@ -158,34 +161,87 @@ def rewritten_task(view: tuple[Message, ...], shown: tuple[Message, ...], task: 
     return found
 
 
-# None stands for the message itself: a reference to it would keep it alive for ever.
-_Mapped = dict[Callable[[Message], Message], Message | None]
-_MEMO: dict[int, tuple[ReferenceType[Message], _Mapped]] = {}
+_Map = Callable[[Message], Message]
 
 
-def _forget(memo: dict[int, tuple[ReferenceType[Message], _Mapped]], key: int, _: object) -> None:
+class _Remembered:
+    """What was made of a message, and, where it was the last one of a view, of those before it."""
+
+    __slots__ = ("before", "made", "message")
+
+    def __init__(self, message: Message, forget: Callable[[object], None]) -> None:
+        self.message = ref(message, forget)
+        # None stands for the message itself: a reference to it would keep it alive for ever.
+        self.made: dict[_Map, Message | None] = {}
+        self.before: dict[_Map, tuple[tuple[Message, ...], tuple[Message, ...]]] = {}
+
+
+_MEMO: dict[int, _Remembered] = {}
+
+
+def _forget(memo: dict[int, _Remembered], key: int, _: object) -> None:
     memo.pop(key, None)
 
 
-def map_message(fn: Callable[[Message], Message], message: Message) -> Message:
+def map_messages(fn: _Map, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return `fn(message)` for each message, remembered as by `map_message`; the same tuple where all are the same.
+
+    What was made of a long beginning is remembered with the message after it: comparing it takes some nanoseconds
+    for a message. So the part of a history that did not change costs hardly more, the longer it is.
+    """
+    start, before, shown = _known(fn, messages)
+    # A function that was seen before will be seen again; one that is new at each call, as a lambda is, never.
+    returns = len(messages) > _SHORT and (start > 0 or fn in _remembered(messages[0]).made)
+    tail = messages[start:]
+    mapped = [map_message(fn, message) for message in tail]
+    same = shown is before and all(map(is_, mapped, tail))
+    made = messages if same else (*shown, *mapped)
+    if returns:
+        head = messages[:-1]
+        _remembered(messages[-1]).before[fn] = (head, head if same else made[:-1])
+        if 0 < start < len(messages) - 1:
+            _remembered(messages[start]).before.pop(fn, None)  # it is in the longer one
+    return made
+
+
+def _known(fn: _Map, messages: tuple[Message, ...]) -> tuple[int, tuple[Message, ...], tuple[Message, ...]]:
+    """Return how long a beginning is known, that beginning, and what was made of it: the longest there is."""
+    for last in range(len(messages) - 1, _SHORT - 1, -1):
+        message = messages[last]
+        entry = _MEMO.get(id(message))
+        found = entry.before.get(fn) if entry is not None and entry.message() is message else None
+        if found is not None and len(found[0]) == last and found[0] == messages[:last]:
+            return last, *found
+    return 0, (), ()
+
+
+def _remembered(message: Message) -> _Remembered:
+    key = id(message)
+    entry = _MEMO.get(key)
+    if entry is None or entry.message() is not message:
+        # Bound now: when the interpreter ends, globals are gone before the last messages are.
+        entry = _MEMO[key] = _Remembered(message, partial(_forget, _MEMO, key))
+    return entry
+
+
+def map_message(fn: _Map, message: Message) -> Message:
     """Return `fn(message)`, remembered for as long as the message lives.
 
     By identity, not by value: equal messages may differ in `at`. So an unchanged part of a history is mapped
     once, and the result is the same object at each step, which is what a model's encoder remembers it by.
     """
-    key = id(message)
-    entry = _MEMO.get(key)
-    if entry is None or entry[0]() is not message:
-        # Bound now: when the interpreter ends, globals are gone before the last messages are.
-        entry = _MEMO[key] = (ref(message, partial(_forget, _MEMO, key)), {})
-    made = entry[1]
-    if fn not in made:
-        mapped = fn(message)
-        if len(made) >= _MAPPINGS:
-            made.clear()
-        made[fn] = None if mapped is message else mapped
-        return mapped
-    return made[fn] or message
+    entry = _MEMO.get(id(message))
+    if entry is not None and entry.message() is message:
+        try:
+            return entry.made[fn] or message
+        except KeyError:  # new, or another thread has just made room
+            pass
+    made = _remembered(message).made
+    mapped = fn(message)
+    if len(made) >= _MAPPINGS:
+        made.clear()
+    made[fn] = None if mapped is message else mapped
+    return mapped
 
 
 def balance_problem(messages: Sequence[Message]) -> str | None:

@@ -38,11 +38,13 @@ def _stem(word: str) -> str:
 def rank(query: str, tools: Sequence[Tool]) -> list[Tool]:
     """Return the tools that share a word with the query, best first; of equals the one listed first.
 
-    The cost is linear in the tools, and their words are counted once.
+    The cost is linear in the tools and in the query, however long, and the tools' words are counted once.
     """
-    asked = dict.fromkeys(words(query))  # each once, in order: a sum of floats depends on it
     counted = [_words_of(tool.name, tool.description, tool.parameters) for tool in tools]
-    if not asked or not counted:
+    known = frozenset().union(*counted)
+    # Each once, in order: a sum of floats depends on it.
+    asked = [word for word in dict.fromkeys(words(query)) if word in known]
+    if not asked:
         return []
     lengths = [counts.total() for counts in counted]
     mean = sum(lengths) / len(lengths)

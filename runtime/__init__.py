@@ -69,10 +69,13 @@ _MODULE_OF = {
     "ModelRequest": "models",
     "ModelRunError": "errors",
     "OpenAIModel": "openai_model",
+    "OtelSpans": "otel",
     "OutputError": "errors",
     "OutputRetriesExhausted": "errors",
     "Permissions": "permissions",
     "Port": "port",
+    "PortViolation": "port_laws",
+    "PostgresLog": "sql_log",
     "PostgresStore": "postgres_store",
     "Price": "prices",
     "PromptSource": "prompts",
@@ -89,6 +92,7 @@ _MODULE_OF = {
     "RunStream": "run_stream",
     "SQLiteCacheStore": "cache_stores",
     "SQLiteCounter": "sqlite_counter",
+    "SQLiteLog": "sql_log",
     "SQLiteStore": "sqlite_store",
     "ScriptedModel": "scripted_model",
     "Settled": "events",
@@ -108,6 +112,7 @@ _MODULE_OF = {
     "Verified": "log",
     "WhatIf": "log_what_if",
     "Why": "log_why",
+    "check_port": "port_laws",
     "checked_fold": "checked_folding",
     "diff": "log_diff",
     "dump_capabilities": "dump",
@@ -220,9 +225,12 @@ if TYPE_CHECKING:
     from .openai_messages import messages_from_openai as messages_from_openai
     from .openai_messages import messages_to_openai as messages_to_openai
     from .openai_model import OpenAIModel as OpenAIModel
+    from .otel import OtelSpans as OtelSpans
     from .permissions import Permissions as Permissions
     from .port import LocalPort as LocalPort
     from .port import Port as Port
+    from .port_laws import PortViolation as PortViolation
+    from .port_laws import check_port as check_port
     from .postgres_store import PostgresStore as PostgresStore
     from .prices import Price as Price
     from .prompts import PromptSource as PromptSource
@@ -236,6 +244,8 @@ if TYPE_CHECKING:
     from .scripted_model import ScriptedModel as ScriptedModel
     from .sinks import JsonLines as JsonLines
     from .sinks import Sink as Sink
+    from .sql_log import PostgresLog as PostgresLog
+    from .sql_log import SQLiteLog as SQLiteLog
     from .sqlite_counter import SQLiteCounter as SQLiteCounter
     from .sqlite_store import SQLiteStore as SQLiteStore
     from .stores import MessageStore as MessageStore

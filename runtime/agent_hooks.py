@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from typing import cast
 
 from anyio import get_cancelled_exc_class, move_on_after
-from attrs import field, frozen
+from attrs import Attribute, field, frozen
 
 from ..capabilities.call_state import CallState
 from ..capabilities.capability import Capability
 from ..capabilities.frozen import FrozenDict, Json, same
-from ..capabilities.messages import text_field
 from ..capabilities.outside import CallNext, Outside, Reach
 from ..capabilities.shapes import of_type
 from ..capabilities.state import RunState
@@ -34,6 +33,11 @@ from .agent_hooks_points import (
 _LAST_WORD_SECONDS = 10.0  # for agent_shutdown of a cancelled run; an emitter's own timeouts are 5 s each
 
 
+def _dep(instance: object, attribute: "Attribute[str]", value: str) -> None:
+    if type(value) is not str or not value:
+        raise TypeError(f"AgentHooks.dep must be the key of an AgentHooksHost in deps, not {value!r:.80}")
+
+
 @frozen
 class AgentHooks(Capability["FrozenDict[Json]"]):
     """Puts a run under the interceptors of agent-hooks, a framework-neutral contract for control of agents.
@@ -48,6 +52,7 @@ class AgentHooks(Capability["FrozenDict[Json]"]):
     their changes no transform is laid, and the run is blocked instead.
 
     A transform that no message, response or output can hold ends the run with `HookError`.
+    Raises TypeError for what is no key.
 
     >>> from agent_hooks import InterceptionEmitter, Verdict
     >>> from capfold.runtime import Agent, AgentHooks, AgentHooksHost
@@ -62,7 +67,7 @@ class AgentHooks(Capability["FrozenDict[Json]"]):
     ['agent_startup', 'input', 'pre_model_call']
     """
 
-    dep: str = field(default="agent_hooks", kw_only=True, validator=text_field)
+    dep: str = field(default="agent_hooks", kw_only=True, validator=_dep)
     hold_stream: bool = field(default=True, kw_only=True, validator=of_type(bool))
 
     def initial(self) -> "FrozenDict[Json]":
@@ -145,7 +150,8 @@ class AgentHooks(Capability["FrozenDict[Json]"]):
         return apply_output(state, state.fact(self))
 
     def _host(self, reach: Reach) -> Emits:
-        host = cast(Mapping[str, object], reach.deps)[self.dep]
+        deps = reach.deps
+        host: object = deps[self.dep] if isinstance(deps, Mapping) else getattr(deps, self.dep)
         if not callable(getattr(host, "emit", None)):
             raise TypeError(f"deps[{self.dep!r}] must be an AgentHooksHost, not {type(host).__name__}")
         return cast(Emits, host)

@@ -107,8 +107,6 @@ def apply_result(call: CallState, fact: Json) -> CallState:
         return call.with_content(f"blocked: {ruling.reason}")
     if ruling.changed:
         if not ruling.is_of(_result(call)):
-            return call.with_content(
-                "blocked: the result was changed between the judgement and its transform"
-            )
+            return call.with_content(f"blocked: {_OVERTAKEN}")
         return call.with_content(read_result(ruling.target, call.outcome.content))
     return call

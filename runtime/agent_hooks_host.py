@@ -90,7 +90,7 @@ class AgentHooksHost:
 
     def __init__(self, emitter: "InterceptionEmitter") -> None:
         """Serve no run yet. Raises TypeError for anything but an emitter."""
-        if not callable(getattr(emitter, "emit_unchecked", None)):
+        if isinstance(emitter, type) or not callable(getattr(emitter, "emit_unchecked", None)):
             raise TypeError(f"AgentHooksHost takes an InterceptionEmitter, not {type(emitter).__name__}")
         self.emitter = emitter
         self._builders: dict[str, AgentContextBuilder] = {}

@@ -7,6 +7,7 @@ described whole. Knows nothing of what is kept.
 
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -144,7 +145,11 @@ def _missing(ref: str) -> LookupError:
 
 
 def _read(path: Path) -> bytes | None:
+    """Return what a file of the folder holds; None where there is none. A link leads out of it, a pipe never ends."""
     try:
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(f"{path} is no plain file")
         return path.read_bytes()
     except FileNotFoundError:
         return None
@@ -153,9 +158,12 @@ def _read(path: Path) -> bytes | None:
 def _write(folder: Path, ref: str, data: bytes) -> None:
     """Write a file beside its place and move it there: a reader sees all of it or nothing."""
     target = folder / ref
-    if _read(target) == data:
+    if not target.is_symlink() and target.is_file() and _read(target) == data:
+        _sync(folder)  # who moved it there may not have come to that yet
         return
-    folder.mkdir(mode=0o700, exist_ok=True)
+    if not folder.exists():
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _sync(folder.parent)
     number, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=folder)
     try:
         with os.fdopen(number, "wb") as file:

@@ -15,7 +15,9 @@ import click
 
 from .commands_check import check
 from .commands_replay import COMMANDS
-from .commands_resume import resume, runs
+from .commands_resume import resume
+from .commands_runs import runs
+from .commands_worker import worker
 from .errors import LogError
 from .log import ENDS, Log, scan_log, verify
 from .rules import rules_json, rules_markdown, rules_mermaid, rules_text
@@ -40,6 +42,7 @@ def capfold() -> None:
 
 capfold.add_command(runs)
 capfold.add_command(resume)
+capfold.add_command(worker)
 capfold.add_command(check)
 
 
@@ -72,12 +75,16 @@ for _command in COMMANDS:
 @log.command()
 @click.argument("file", type=_FILE)
 @click.option("--brief", is_flag=True, help="Leave out what happens in every step.")
-def show(file: Path, brief: bool) -> None:  # noqa: FBT001  # click gives every option by its name
+@click.option("--run", metavar="ID", help="Only this run, and the runs below it.")
+def show(file: Path, brief: bool, run: str | None) -> None:  # noqa: FBT001  # click gives every option by its name
     """Print the timeline of FILE: per step and call, who changed what, what was restored or refused.
 
     The records before a broken one are shown, and the break is named; the chains are for `verify` to check.
     """
-    found, problem = scan_log(file)
+    try:
+        found, problem = scan_log(file, run=run)
+    except LookupError as error:
+        _fail(f"{file}: {error}")
     click.echo(timeline(found, brief=brief), nl=False)
     if problem is not None:
         _fail(f"{file}: {problem}")

@@ -135,14 +135,23 @@ def load(where: str) -> object:
 async def within(
     where: str, found: object, work: "Callable[[Agent[object], MessageStore], Awaitable[T]]"
 ) -> T:
-    """Return what `work` comes to with the agent and its store, inside its context where `found` makes one.
+    """Return what `work` comes to with the agent and its store; see `entered`."""
+
+    async def with_store(agent: "Agent[object]") -> T:
+        return await work(agent, _store_of(where, agent))
+
+    return await entered(where, found, with_store)
+
+
+async def entered(where: str, found: object, work: "Callable[[Agent[object]], Awaitable[T]]") -> T:
+    """Return what `work` comes to with the agent, inside its context where `found` makes one.
 
     An agent whose tools come from a connection exists within that only, so it is made anew for each work.
     """
     from .agent import Agent  # noqa: PLC0415  # not for --help
 
     if isinstance(found, Agent):
-        return await work(found, _store_of(where, found))
+        return await work(found)
     context = found() if callable(found) and not isinstance(found, type) else None
     if not isinstance(context, AbstractAsyncContextManager):
         raise click.UsageError(
@@ -153,7 +162,7 @@ async def within(
         try:
             if not isinstance(made, Agent):
                 raise click.UsageError(f"{where} gives no Agent, but {type(made).__name__}")
-            return await work(made, _store_of(where, made))
+            return await work(made)
         except Exception as error:  # noqa: BLE001  # raised below: a task group of the context would make it a group
             failure = error
     raise failure

@@ -9,6 +9,10 @@ def check_reservation(name: str, n: int, limit: int) -> None:
     """Raise TypeError or ValueError for what cannot be reserved."""
     if type(name) is not str or not name:
         raise TypeError(f"a counter counts under a name, a non-empty string, not {name!r:.80}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # which no file could hold, so neither does memory
+        raise ValueError(f"a counter's name holds half of a surrogate pair: {name!r:.80}") from None
     for what, value, least in (("n", n, 1), ("limit", limit, 0)):
         if type(value) is not int:
             raise TypeError(f"reserve takes an integer as {what}, not {value!r:.80}")

@@ -166,9 +166,11 @@ def _projection(new: object, before: RunState, edge: Edge) -> Judged:
         return _illegal(
             f"a projection covers the whole history, {edge.history} messages, not {new.covers}", new
         )
+    if before.request_messages is None:  # nothing was hidden yet, however long the history is
+        return _legal(new)
     shown = {id(message) for message in before.view}
     novel = [message for message in new.messages if id(message) not in shown]
-    if novel and before.request_messages is not None:
+    if novel:
         hidden = set(before.messages)
         hidden.difference_update(before.view)
         for message in novel:

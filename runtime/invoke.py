@@ -27,7 +27,7 @@ from .below import RunBelow, Waiting
 from .errors import CodecError, message_of
 from .late_codec import input_converter, json_writer
 from .phases import RunTools
-from .port import Late, is_stray
+from .port import Late, RunsTools, is_stray
 from .session import Session
 
 Body: TypeAlias = Callable[[], Awaitable[object]]
@@ -135,6 +135,11 @@ def _bind(tool: Tool, call: CallState, session: Session, effect: RunTools, attem
     function = tool.function
     if isinstance(function, RunBelow):
         return functools.partial(function.run_below, session, effect, call, attempt)
+    if function is None and isinstance(session.port, RunsTools):
+        plain = thaw(call.arguments)
+        assert isinstance(plain, dict)
+        context = context_of(call, run, deps, number)
+        return functools.partial(session.port.run_tool, tool, plain, context)
     if function is None:
         problem = f"tool {tool.name!r} has no function: only a port that runs tools elsewhere can execute it"
         raise InjectionError(problem, tool.name)

@@ -3,11 +3,12 @@
 A limit raises; a budget, which a capability keeps, stops or refuses.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from attrs import Attribute, field, frozen
+
+from ..capabilities.frozen import is_finite
 
 
 def _at_least(least: int) -> "Callable[[object, Attribute[int | None], int | None], None]":
@@ -29,7 +30,7 @@ def _always(instance: object, attribute: "Attribute[int]", value: int) -> None:
 
 def _seconds(instance: object, attribute: "Attribute[Any]", value: object) -> None:  # Any: unset or not
     if value is not None and (
-        isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf
+        isinstance(value, bool) or not isinstance(value, int | float) or value <= 0 or not is_finite(value)
     ):
         raise ValueError(
             f"Limits.{attribute.name} must be None or a positive number of seconds, not {value!r}"
@@ -38,7 +39,7 @@ def _seconds(instance: object, attribute: "Attribute[Any]", value: object) -> No
 
 def _dollars(instance: object, attribute: "Attribute[Any]", value: object) -> None:  # Any: as above
     if value is not None and (
-        isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf
+        isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or not is_finite(value)
     ):
         raise ValueError(
             f"Limits.{attribute.name} must be None or a number of US dollars, at least 0, not {value!r}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast, overload
 
 from attrs import frozen
 
+from ..capabilities.records import replace
 from ..capabilities.secret import Secret
 from .audit import AuditRecord, next_digest, record_of
 from .entries import Entry, Row, entry_of
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 ENDS = frozenset({"run_ended", "run_suspended"})
 # What may still follow: that a sink failed, and what wrap_run did on its way out of a suspended run.
 AFTER_END = frozenset({"note", "transition", "restored", "rejected"})
+_SQLITE = b"SQLite format 3\0"  # how such a file begins
+_SERVERS = ("postgresql://", "postgres://")
 
 
 @frozen
@@ -161,27 +164,48 @@ class Log(Sequence[AuditRecord]):
         return entry._replace(facts={**entry.facts, "below": branches})
 
 
-def read_log(path: "str | Path") -> Log:
-    """Read a log of JSON lines.
+def read_log(path: "str | Path | Secret", *, run: str | None = None) -> Log:
+    """Read a log: a file of JSON lines, the file of a `SQLiteLog`, or the URL of a `PostgresLog`, in a Secret or not.
 
-    Raises LogError naming the first line that is not exactly a stored record, a torn last one included, or
-    for a file that is no log; OSError when the file cannot be read. Chains are for `verify` to check.
+    `run`: read that run only, and the runs below it. Its records are without seals, which chain those of all
+    runs; their digests chain as ever. Raises LogError naming the first record that is not exactly as it was
+    stored, a torn last line included, or for what is no log; LookupError for a run that is not in it, or a Secret
+    that is not set; OSError or StoreError when it cannot be read. Chains are for `verify` to check.
     """
-    log, problem = scan_log(path)
+    log, problem = scan_log(path, run=run)
     if problem is not None:
         raise problem
     return log
 
 
-def scan_log(path: "str | Path") -> tuple[Log, LogError | None]:
-    """Read a log up to the first line that is not exactly a stored record; return it and what is wrong."""
+def scan_log(path: "str | Path | Secret", *, run: str | None = None) -> tuple[Log, LogError | None]:
+    """Read a log up to the first record that is not exactly as it was stored; return it and what is wrong."""
+    if isinstance(path, Secret) or (isinstance(path, str) and path.startswith(_SERVERS)):
+        from .log_databases import scan_server  # noqa: PLC0415  # for those who have such a log
+
+        log, problem = scan_server(path, run)
+    else:
+        log, problem = _scan_file(path, run)
+    if run is not None and problem is None and not log:
+        raise LookupError(f"the log has no record of run {run!r:.200}")
+    return log, problem
+
+
+def _scan_file(path: "str | Path", run: str | None) -> tuple[Log, LogError | None]:
     from pathlib import Path  # noqa: PLC0415  # with urllib below it 3 ms of the import
 
-    data = Path(path).read_bytes()
+    with Path(path).open("rb") as file:
+        data = file.read(len(_SQLITE))
+        if data == _SQLITE:
+            from .log_databases import scan_file  # noqa: PLC0415  # for those who have such a log
+
+            return scan_file(Path(path), run)
+        data += file.read()
     if not data:
         return Log(), LogError("the file is empty: it is no log, or was cut off before its first record")
     *lines, torn = data.split(b"\n")
     records: list[AuditRecord] = []
+    problem = None
     try:
         for line in lines:
             records.append(parse_line(line, len(records)))
@@ -189,9 +213,15 @@ def scan_log(path: "str | Path") -> tuple[Log, LogError | None]:
             # Named as what it is where that is sure; garbage of one line is no torn log.
             hint = "" if records else "; is this a log at all?"
             raise LogError(f"the last line is torn: it does not end in a newline{hint}", len(records))
-    except LogError as problem:
-        return Log.from_records(records), problem
-    return Log.from_records(records), None
+    except LogError as error:
+        problem = error
+    return Log.from_records(records if run is None else of_run(records, run)), problem
+
+
+def of_run(records: Iterable[AuditRecord], run: str) -> list[AuditRecord]:
+    """Return the records of a run and of those below it, whose ids begin with its own; without their seals."""
+    below = f"{run}/"
+    return [replace(one, seal="") for one in records if one.run == run or one.run.startswith(below)]
 
 
 def verify(log: Log, *, key: bytes | Secret | None = None, head: str | None = None) -> Verified:

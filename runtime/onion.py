@@ -31,10 +31,16 @@ Rule: TypeAlias = Callable[[R], "tuple[str, str] | None"]
 class Next(Generic[P, V]):
     """What a wrapper calls to go on inward, for as long as it has not returned."""
 
-    __slots__ = ("_inward", "_open", "_running", "_session", "attempt", "idempotency_key")
+    __slots__ = ("_inward", "_open", "_running", "_session", "attempt", "idempotency_key", "resumed")
 
     def __init__(
-        self, session: Session, inward: Callable[P, Awaitable[V]], key: str, attempt: int = 1
+        self,
+        session: Session,
+        inward: Callable[P, Awaitable[V]],
+        key: str,
+        attempt: int = 1,
+        *,
+        resumed: bool = False,
     ) -> None:
         """Carry what a wrapper may need of the outside."""
         self._session = session
@@ -43,6 +49,7 @@ class Next(Generic[P, V]):
         self._running = 0
         self.idempotency_key = key
         self.attempt = attempt + session.again
+        self.resumed = resumed
 
     @property
     def deps(self) -> object:

@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from threading import local
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import anyio
 
+from ..capabilities.injected import ToolContext
 from ..capabilities.messages import AssistantMessage
+from ..capabilities.tools import Tool
 from .decisions import ApprovalRequest, Approver, Decision
 from .events import Delta
 from .models import Meter, Model, ModelError, ModelRequest, StreamingModel
@@ -71,6 +73,17 @@ class Port(Protocol):
         self, approver: Approver, requests: tuple[ApprovalRequest, ...], timeout: float | None
     ) -> Sequence[Decision]:
         """Ask the approver, for at most `timeout` seconds. Raises `Late`, and what the approver raises."""
+
+
+@runtime_checkable
+class RunsTools(Protocol):
+    """What a port has in addition that runs tools elsewhere: those that have no function in this process."""
+
+    async def run_tool(self, tool: Tool, arguments: dict[str, object], context: ToolContext) -> object:
+        """Run the body of a tool with arguments that were validated, and return what a tool may return.
+
+        It is bounded, and its exceptions are the outcome of the call, as those of a function.
+        """
 
 
 def _random_id() -> str:

@@ -4,12 +4,12 @@ The list is `genai-prices` (the extra `prices`), which a community keeps; it is 
 run has a limit on its cost. Knows nothing of models, runs or limits: it gets a name and an address.
 """
 
-import math
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import Attribute, field, frozen
 
+from ..capabilities.frozen import is_finite
 from ..capabilities.messages import Usage
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _dollars(instance: object, attribute: "Attribute[Any]", value: object) -> No
         raise TypeError(
             f"Price.{attribute.name} must be a number of US dollars per million tokens, not {value!r:.80}"
         )
-    if not (math.isfinite(value) and value >= 0):
+    if not (is_finite(value) and value >= 0):
         raise ValueError(f"Price.{attribute.name} must be finite and at least 0, not {value!r}")
 
 

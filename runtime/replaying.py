@@ -250,6 +250,11 @@ class Replaying:
             head = tape.peek() if tape is not None else None
             if tape is None or head is None or tape.place >= until:
                 return below if number > first else None
+            if resumed is not None and head.kind != "run_resumed":  # no wrapper went inward to it
+                run, entries = end_waiting(resumed.state, head.at)
+                self.take(entries)
+                below.end(Spent.by(run))
+                return below
             if below.waiting is not None:
                 run, entries = end_waiting(below.waiting, head.at)
                 self.take(entries)

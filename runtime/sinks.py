@@ -6,22 +6,19 @@ Knows nothing of runs: records of many runs may arrive interleaved, and are seal
 import os
 import stat
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from ..capabilities.frozen import FrozenDict, FrozenList, Json, digest
-from ..capabilities.records import replace
 from ..capabilities.secret import Secret
 from .audit import AuditRecord
 from .errors import LogError
-from .seals import Sealer, key_bytes, next_seal, split_line
+from .seals import Sealer, next_seal, split_line
+from .sink_lines import Redact, SinkLines, check_flag
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_PAYLOADS = ("changes", "restored", "rejected", "facts")
 _BLOCK = 65_536
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)  # O_BINARY is of Windows
 
@@ -43,19 +40,6 @@ class Sink(Protocol):
         """Release what is held open."""
 
 
-class Redactor(Protocol):
-    """Anything that takes secrets out of text.
-
-    One that has `redact_json(value)` besides is given each value whole, and so sees its keys and numbers too.
-    """
-
-    def redact_text(self, text: str, /) -> str:
-        """Return the text without its secrets."""
-
-
-Redact: TypeAlias = Redactor | Callable[[str], str]
-
-
 def sink_list(value: object) -> tuple[Sink, ...]:
     """Return an agent's sinks. Raises TypeError for what is none, ValueError for a sink that is listed twice."""
     if isinstance(value, str) or not isinstance(value, Iterable):
@@ -70,9 +54,10 @@ def sink_list(value: object) -> tuple[Sink, ...]:
             raise TypeError(f"sinks[{i}] is no sink, such as JsonLines(path): {type(sink).__name__}")
         if any(sink is other for other in sinks[:i]):
             raise ValueError(f"sinks[{i}] is listed twice: each record would be written twice")
-        path = getattr(sink, "path", None)
-        if path is not None and any(path == getattr(other, "path", None) for other in sinks[:i]):
-            raise ValueError(f"two sinks write to {str(path)!r}: their seals would break each other's chain")
+        for where in ("path", "url"):
+            place = getattr(sink, where, None)
+            if place is not None and any(place == getattr(other, where, None) for other in sinks[:i]):
+                raise ValueError(f"two sinks write to {str(place)!r}: the log would have each record twice")
     return cast(tuple[Sink, ...], sinks)
 
 
@@ -104,16 +89,12 @@ class JsonLines:
         Raises LookupError when `key` is a Secret whose variable is not set.
         """
         _check_path(path)
-        for name, flag in (("content", content), ("best_effort", best_effort)):
-            if type(flag) is not bool:
-                raise TypeError(f"{name} must be True or False, not {flag!r:.80}")
         from pathlib import Path  # noqa: PLC0415  # with urllib below it 3 ms of the import
 
         self.path = Path(path)
-        self.best_effort = best_effort
-        self._key = key_bytes(key)
-        self._content = content
-        self._redact = _json_function(redact)
+        self.best_effort = check_flag("best_effort", best_effort)
+        self._lines = SinkLines.made(key=key, content=content, redact=redact)
+        self._key = self._lines.key
         self._sealer = Sealer(key=self._key)
         self._fd: int | None = None
         self._closer: weakref.finalize[[int], JsonLines] | None = None
@@ -130,7 +111,7 @@ class JsonLines:
         Raises OSError when the file cannot be opened or written, LogError when what stands in it is no log or
         ends in a torn line. A write that failed leaves no part of a line behind, where the file can be cut.
         """
-        kept = [self._kept(record) for record in records]
+        kept = [self._lines.kept(record) for record in records]
         with self._lock:
             fd = self._open()
             if (end := _size(fd)) != self._end:  # just opened, or another sink wrote to it meanwhile
@@ -167,53 +148,10 @@ class JsonLines:
             self._end = -1
         return self._fd
 
-    def _kept(self, record: AuditRecord) -> AuditRecord:
-        """Return what this sink keeps of a record."""
-        if not self._content:
-            digests = {name: _digests(getattr(record, name)) for name in _PAYLOADS}
-            return replace(record, **digests, content="digests")
-        if self._redact is not None:
-            redacted = {name: self._redact(getattr(record, name)) for name in _PAYLOADS}
-            return replace(record, **redacted, content="redacted")
-        return record
-
 
 def _check_path(path: object) -> None:
     if not isinstance(path, str | os.PathLike) or path == "":
         raise TypeError(f"JsonLines takes the path of a file, not {path!r:.80}")
-
-
-def _json_function(redact: Redact | None) -> Callable[[Json], Json] | None:
-    whole = getattr(redact, "redact_json", None)
-    if whole is not None and callable(whole):
-        return cast("Callable[[Json], Json]", whole)
-    found = getattr(redact, "redact_text", redact)
-    if found is None:
-        return None
-    if callable(found):
-        return partial(_redacted, redact=found)
-    raise TypeError(f"redact must be a callable or have redact_text(str), not {type(redact).__name__}")
-
-
-def _digests(payload: FrozenDict[Json]) -> FrozenDict[Json]:
-    digests: dict[str, Json] = {
-        name: FrozenDict({"digest": digest(value)}) for name, value in payload.items()
-    }
-    return FrozenDict(digests)
-
-
-def _redacted(value: Json, redact: Callable[[str], str]) -> Json:
-    """Return the JSON value with every string redacted; keys stay, for they name fields."""
-    if isinstance(value, str):
-        text = redact(value)
-        if type(text) is not str:
-            raise TypeError(f"a redactor must return a string, not {type(text).__name__}")
-        return text
-    if isinstance(value, FrozenDict):
-        return FrozenDict({key: _redacted(member, redact) for key, member in value.items()})
-    if isinstance(value, FrozenList):
-        return FrozenList([_redacted(member, redact) for member in value])
-    return value
 
 
 def _write_all(fd: int, data: bytes) -> None:

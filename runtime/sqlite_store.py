@@ -40,17 +40,22 @@ _MEANINGS: Final = {
 _MAKING: Final = Lock()
 
 
-def _path(value: object) -> str:
+def file_path(value: object, owner: str, instead: str) -> str:
+    """Return the path of a file that `owner` keeps. `instead`: what is in memory. Raises TypeError or ValueError."""
     if not isinstance(value, str | os.PathLike):
-        raise TypeError(f"SQLiteStore takes the path of a file, not {value!r:.80}")
+        raise TypeError(f"{owner} takes the path of a file, not {value!r:.80}")
     path = os.fspath(value)
     if not isinstance(path, str):
-        raise TypeError(f"SQLiteStore takes a path that is text, not {path!r:.80}")
+        raise TypeError(f"{owner} takes a path that is text, not {path!r:.80}")
     if path == ":memory:":
-        raise ValueError("SQLiteStore keeps a file, not ':memory:': MemoryStore() is the store in memory")
+        raise ValueError(f"{owner} keeps a file, not ':memory:': {instead}")
     if not path or "\0" in path:
-        raise ValueError(f"SQLiteStore takes the path of a file, not {path!r:.80}")
+        raise ValueError(f"{owner} takes the path of a file, not {path!r:.80}")
     return path
+
+
+def _path(value: object) -> str:
+    return file_path(value, "SQLiteStore", "MemoryStore() is the store in memory")
 
 
 @frozen
@@ -120,6 +125,11 @@ def transaction(connection: "sqlite3.Connection", work: "Callable[[Cursor], T]")
 
 
 def _open(path: str) -> "sqlite3.Connection":
+    return open_file(path, _set_up)
+
+
+def open_file(path: str, set_up: "Callable[[sqlite3.Connection, str], None]") -> "sqlite3.Connection":
+    """Return a connection to a file, which is made where it is missing, and set up. Raises StoreError."""
     import sqlite3  # noqa: PLC0415  # as above
 
     make_file(Path(path))
@@ -129,7 +139,7 @@ def _open(path: str) -> "sqlite3.Connection":
             path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
-            _set_up(connection, path)
+            set_up(connection, path)
         except BaseException:
             connection.close()
             raise
@@ -158,8 +168,7 @@ def make_file(path: Path) -> None:
 def _set_up(connection: "sqlite3.Connection", path: str) -> None:
     from .store_sql import has_tables, make_tables  # noqa: PLC0415  # `SqlStore` says why
 
-    # Bytes that are no text any more are found by the row's digest; here they would fail the whole query.
-    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+    tolerate_damage(connection)
     cursor = connection.cursor()
     found = has_tables(cursor, _EXISTS)  # looked at first: in the file of a newer version nothing is changed
     write_ahead(cursor, path)
@@ -167,6 +176,11 @@ def _set_up(connection: "sqlite3.Connection", path: str) -> None:
 
     if not found:
         transaction(connection, make_tables)
+
+
+def tolerate_damage(connection: "sqlite3.Connection") -> None:
+    """Have text read with a mark where its bytes are none: a digest or seal finds the row; no query fails."""
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
 
 
 def write_ahead(cursor: "sqlite3.Cursor", path: str) -> None:

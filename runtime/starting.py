@@ -8,9 +8,9 @@ from .work import CallIndex, Failure, Work
 
 # The version of what a log says of a run: a replay reads this one, and refuses any other.
 LOG_SCHEMA = 1
-# The names of what the record says. It is a row as others are: each run keeps 380 bytes and one object less than with an
-# entry and its dict; with that of `run_ended` it is 6,500 instructions a run.
-STARTED = (
+# The names of what the record says. It is a row as others are: each run keeps 380 bytes and one object less than with
+# an entry and its dict; with that of `run_ended` it is 6,500 instructions a run.
+STARTED: tuple[str, ...] = (
     "agent",
     "model",
     "prompt",

@@ -12,9 +12,9 @@ from ..capabilities.messages import Content
 from ..capabilities.records import copier, replace
 from ..capabilities.verdict import NOT_RUN_NOTE, Outcome
 from .admission import IDLE
-from .below import RunBelow
+from .below import Below, RunBelow, Spent
 from .chains import active, hook_failed, inactive_links, place_of
-from .ending import NOT_EXECUTED
+from .ending import NOT_EXECUTED, end_waiting
 from .entries import NOTHING
 from .errors import InvalidReturn, RunError
 from .invoke import run_body
@@ -29,6 +29,12 @@ from .work import Failure
 HOOK = "wrap_tool_execute"
 # A call of the class costs 1,000 instructions more.
 _result, _executed = CallResult.__new__, Executed.__new__
+LEFT_WAITING = Outcome(
+    "unknown",
+    "Its agent waited for a decision, and was not let go on; what it had done stands.",
+    attempts=1,
+    by="runtime",
+)
 UNKNOWN_NOTE = "It is not known whether this call took effect: it was interrupted."
 
 
@@ -168,7 +174,21 @@ class ToolRing(Ring):
             self.over = True
         if done.outcome is None:
             done = replace(done, outcome=NOT_EXECUTED)
+        if self.waits():
+            self.give_up()
         await _keep(self.session, self.result(done))
+
+    def waits(self) -> bool:
+        """Tell whether the run of a sub-agent that waited was not let go on, though its decisions are there."""
+        return self.call.id in self.effect.resumed and self.call.id not in self.session.below
+
+    def give_up(self) -> None:
+        """End the run that waited: no wrapper went inward to it, and nobody will any more."""
+        session, resumed = self.session, self.effect.resumed[self.call.id]
+        run, entries = end_waiting(resumed.state, session.port.now())
+        session.recorder.append(entries)
+        below = session.below[self.call.id] = Below(self.effect.allowances[self.call.id], resumed.held)
+        below.end(Spent.by(run))
 
     def result(self, done: CallState) -> CallResult:
         """Return the result of a call that has its outcome."""
@@ -200,7 +220,7 @@ class ToolRing(Ring):
     def begun(self) -> Outcome | None:
         """Return what came of the body so far: None when it never began, unknown when it was cut short."""
         if not self.attempts:
-            return None
+            return LEFT_WAITING if self.waits() else None
         last = self.last.outcome if self.last is not None else None
         if last is not None and self.returns == self.attempts:
             return last
@@ -228,7 +248,8 @@ class ToolRing(Ring):
             return inner
 
         try:
-            call_next = Next(self.session, inward, self.key(link, call.id), self.attempts + 1)
+            key, resumed = self.key(link, call.id), not self.attempts and call.id in self.effect.resumed
+            call_next = Next(self.session, inward, key, self.attempts + 1, resumed=resumed)
             after = await self.enter(link, call_next, call)
         except RunError as error:
             if self.broken is None:  # of another run: this hook raised it

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -104,21 +105,26 @@ def _free_port() -> int:
         return port
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """Run one server on a free loopback port, for all tests."""
-    pytest.importorskip("psycopg", reason="psycopg is missing: it is the extra `postgres`")
+class PostgresMissing(Exception):
+    """No server can be started here; the message says what is missing."""
+
+
+@contextmanager
+def running() -> Iterator[PostgresServer]:
+    """Run a server on a free loopback port. Raises PostgresMissing where that cannot be."""
     binaries = _binaries()
     if binaries is None:
-        pytest.skip("PostgreSQL's server binaries are missing: initdb, pg_ctl, postgres")
+        raise PostgresMissing("PostgreSQL's server binaries are missing: initdb, pg_ctl, postgres")
     prefix: tuple[str, ...] = ()
     # Below /tmp: pytest's own folders can be entered by their owner only, and a socket's path must be short.
     with tempfile.TemporaryDirectory(prefix="capfold-postgres-") as made:
         if os.geteuid() == 0:
             try:
                 user = pwd.getpwnam("postgres")
-            except KeyError:
-                pytest.skip("PostgreSQL does not run as root, and there is no user `postgres`")
+            except KeyError as error:
+                raise PostgresMissing(
+                    "PostgreSQL does not run as root, and there is no user `postgres`"
+                ) from error
             os.chown(made, user.pw_uid, user.pw_gid)
             prefix = ("runuser", "-u", "postgres", "--")
         server = PostgresServer(binaries, Path(made), _free_port(), prefix)
@@ -128,3 +134,15 @@ def postgres_server() -> Iterator[PostgresServer]:
             yield server
         finally:
             server.stop("immediate")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """Run one server for all tests."""
+    pytest.importorskip("psycopg", reason="psycopg is missing: it is the extra `postgres`")
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(running())
+        except PostgresMissing as error:
+            pytest.skip(str(error))
+        yield server

@@ -1,8 +1,8 @@
 """Many random runs: whatever happens in them, log, state and what the world saw agree. `python -m tests.random_runs`.
 
-Random lists of the ready-made capabilities and of strangers, agents above and below, faults, stops and cancellations, on
-asyncio and trio in turn. Of each run: the truths of `laws_truths`, a replay that comes out equal, a fold of the log by
-code that knows nothing of the runtime, no warning, no task or thread left behind.
+Random lists of the ready-made capabilities and of strangers, agents above and below, faults, stops and cancellations,
+on asyncio and trio in turn. Of each run: the truths of `laws_truths`, a replay that comes out equal, a fold of the log
+by code that knows nothing of the runtime, no warning, no task or thread left behind.
 
 `--pairs` takes every two of the ready-made in both orders; `--faults` plants faults in the runtime and says how long it
 took to find each. A failure ends it: what failed, and the line that repeats it.
@@ -13,35 +13,46 @@ import gc
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations
+from pathlib import Path
 from typing import Final
 
 import pytest
-from attrs import define, field
+from attrs import define, evolve, field
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 from hypothesis.strategies import SearchStrategy
 
+from capfold.capabilities import group
 from capfold.capabilities.capability import AnyCapability
+from capfold.capabilities.frozen import FrozenDict
 from capfold.runtime import Counter as Units
+from capfold.runtime.audit import portable
+from capfold.runtime.errors import InvalidResponse, LimitExceeded, ModelFailed, UsageUnknown
 from capfold.runtime.laws import RunMachine
+from capfold.runtime.laws_check import violations
 from capfold.runtime.laws_loops import LoopName
 from capfold.runtime.laws_play import Told, tell
 from capfold.runtime.laws_tale import Tale
 from capfold.runtime.laws_tales import tales
 from capfold.runtime.laws_truths import check_told
+from capfold.runtime.laws_world import ROOT
 from tests.corruption.log_fold import folded
 from tests.corruption.test_log_explains import check_explained
 from tests.ready_made import READY_MADE
 from tests.runtime.runtime_faults import FAULTS
 
 CHUNK: Final = 100
+# Reasons for which a response that is on record may have come to nothing.
+UNANSWERED: Final = (ModelFailed, InvalidResponse, LimitExceeded, UsageUnknown)
 LOOPS: Final[tuple[LoopName, LoopName]] = ("asyncio", "trio")
 PATIENCE: Final = 120.0  # seconds for a planted fault to be found
+_FEW: Final = settings(max_examples=10, deadline=None, database=None)
 # Threads that event loops keep for the next who needs one.
 _KEPT: Final = ("AnyIO worker thread", "Trio thread", "asyncio_")
 
@@ -92,8 +103,11 @@ def check_run(tale: Tale, loop: LoopName) -> Told:
     """Tell a tale and hold it against all that is promised. Raises AssertionError, ReplayError or a warning."""
     told = tell(tale, loop, deps=outside())
     again = check_told(told)
-    if told.result is not None and explained_by_itself(tale, told):
-        check_explained(told.result, folded(record for record in told.log if record.run == again.state.run_id))
+    if told.result is not None and explained_by_itself(told):
+        # Slots stand in a log as JSON.
+        slots = {key: portable(value) for key, value in again.state.slots.items()}
+        result = evolve(told.result, state=evolve(told.result.state, slots=FrozenDict(slots)))
+        check_explained(result, folded(record for record in told.log if record.run == ROOT))
     left = [thread.name for thread in threading.enumerate() if not _expected(thread)]
     assert not left, f"threads are left: {left}"
     return told
@@ -103,9 +117,17 @@ def _expected(thread: threading.Thread) -> bool:
     return thread is threading.main_thread() or thread.name.startswith(_KEPT)
 
 
-def explained_by_itself(tale: Tale, told: Told) -> bool:
-    """Tell whether the simple fold knows enough: it takes a log in one piece, of a run that nobody cut."""
-    return not told.world.cut and not told.earlier and told.result is not None and told.result.status != "suspended"
+def explained_by_itself(told: Told) -> bool:
+    """Tell whether the simple fold knows enough: of a log in one piece, of a run that nobody cut, and of texts.
+
+    It takes the last response on record for one that entered the history, so that none may have come to nothing.
+    """
+    result, reason = told.result, told.error.reason if told.error is not None else None
+    if result is None or told.world.cut or told.earlier or result.status == "suspended":
+        return False
+    if isinstance(reason, UNANSWERED) or getattr(reason, "hook", None) == "wrap_model_request":
+        return False
+    return all(isinstance(message.content, str) for message in result.messages)
 
 
 def outside() -> Mapping[str, object]:
@@ -113,12 +135,17 @@ def outside() -> Mapping[str, object]:
     return {"calls": Units()}
 
 
+def say(text: str) -> None:
+    """Write a line of what the command has to tell."""
+    print(text, flush=True)  # noqa: T201  # it is a command, and this its output
+
+
 class Failed(Exception):
     """A run that broke a promise; its text says which, and how to repeat it."""
 
 
 def search(
-    drawn: SearchStrategy[Tale], runs: int, first: int, loop: LoopName, tally: Tally, repeat: str
+    drawn: SearchStrategy[Tale], runs: int, first: int, *, loop: LoopName, tally: Tally, repeat: str
 ) -> None:
     """Tell `runs` tales, drawn from a seed. Raises `Failed` for one that breaks a promise, shrunk."""
 
@@ -128,6 +155,7 @@ def search(
         deadline=None,
         database=None,
         phases=[Phase.generate, Phase.shrink],
+        report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
     @given(drawn)
@@ -137,7 +165,10 @@ def search(
     try:
         each()
     except Exception as error:
-        raise Failed(f"{type(error).__name__}: {error}\n\nto repeat it: {repeat}") from error
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        said = f"{type(error).__name__}: {error} ({where.name} in {Path(where.filename).name}: {where.line})"
+        raise Failed(f"{said}\n{notes}\n\nto repeat it: {repeat}") from error
 
 
 def random_runs(
@@ -149,7 +180,8 @@ def random_runs(
         loop = only or LOOPS[chunk % 2]
         repeat = f"python -m tests.random_runs {CHUNK} --seed {first + chunk} --loop {loop}"
         drawn = lists().flatmap(lambda names: tales(fresh(names)))
-        search(drawn, min(CHUNK, runs - tally.runs), first + chunk, loop, tally, repeat)
+        left = min(CHUNK, runs - tally.runs)
+        search(drawn, left, first + chunk, loop=loop, tally=tally, repeat=repeat)
         chunk += 1
         tell_how(f"{tally.runs:,} runs")
 
@@ -173,7 +205,12 @@ def every_pair(
             continue
         loop = LOOPS[number % 2]
         repeat = f"python -m tests.random_runs --pairs {each} --seed {first} --only {','.join(names)}"
-        search(tales(fresh(names), beside=False, shuffled=False), each, first + number, loop, tally, repeat)
+        drawn = tales(fresh(names), beside=False, shuffled=False)
+        # The pair's own place, so that it is the same with --only.
+        search(drawn, each, first + number, loop=loop, tally=tally, repeat=repeat)
+        found = next(violations(group(*fresh(names)), settings=_FEW, seed=first + number), None)
+        if found is not None:
+            raise Failed(f"{found}\n\nto repeat it: {repeat}")
         tell_how(f"{' '.join(names)}: {tally.runs:,} runs")
 
 
@@ -209,7 +246,7 @@ def every_fault(examples: int, tell_how: Callable[[str], None]) -> list[str]:
         began = time.monotonic()
         found = find(plant, examples)
         took = time.monotonic() - began
-        print(f"{name:<48} {took:6.1f} s  {found or 'NOT FOUND'}"[:160], flush=True)
+        say(f"{name:<48} {took:6.1f} s  {found or 'NOT FOUND'}"[:160])
         if not found or took > PATIENCE:
             missed.append(name)
     return missed
@@ -221,9 +258,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("runs", nargs="?", type=int, default=10_000, help="how many (default: 10,000)")
     parser.add_argument("--seed", type=int, default=0, help="of the first hundred; each hundred has the next")
     parser.add_argument("--loop", choices=LOOPS, help="one event loop alone")
-    parser.add_argument("--pairs", type=int, metavar="N", help="N runs of every two of the ready-made, both orders")
+    parser.add_argument(
+        "--pairs", type=int, metavar="N", help="N runs of every two of the ready-made, both orders"
+    )
     parser.add_argument("--only", metavar="A,B", help="with --pairs: these two alone, in this order")
-    parser.add_argument("--faults", type=int, metavar="N", help="seek the planted faults in N examples at most")
+    parser.add_argument(
+        "--faults", type=int, metavar="N", help="seek the planted faults in N examples at most"
+    )
     return parser.parse_args()
 
 
@@ -232,11 +273,14 @@ def main() -> int:
     asked, tally, began = arguments(), Tally(), time.monotonic()
     warnings.simplefilter("error")
     unraised: list[str] = []
-    sys.unraisablehook = lambda what: unraised.append(f"{what.err_msg}: {what.exc_value!r} in {what.object!r}")
+    sys.unraisablehook = lambda what: unraised.append(
+        f"{what.err_msg}: {what.exc_value!r} in {what.object!r}"
+    )
 
     def tell_how(what: str) -> None:
         if sys.stderr.isatty():
-            print(f"\r{what:<70}", end="", file=sys.stderr, flush=True)
+            sys.stderr.write(f"\r{what:<70}")
+            sys.stderr.flush()
 
     failed = ""
     try:
@@ -252,8 +296,8 @@ def main() -> int:
         failed = str(error)
     gc.collect()
     failed = failed or "\n".join(unraised)
-    print(f"\n{tally.runs:,} runs in {time.monotonic() - began:.0f} s\n{tally.table()}")
-    print(f"\nFAILED: {failed}" if failed else "\nevery promise was kept")
+    say(f"\n{tally.runs:,} runs in {time.monotonic() - began:.0f} s\n{tally.table()}")
+    say(f"\nFAILED: {failed}" if failed else "\nevery promise was kept")
     return int(bool(failed))
 
 

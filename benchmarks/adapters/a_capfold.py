@@ -2,7 +2,8 @@
 
 Variants: "every call" logs each hook call, not only those that changed something; "stored" also writes the
 log to a JSON-lines file; "head" and "lines" read the log's head, or the whole log as text, after each run;
-"count" and "count, every call" return the number of records instead of the output.
+"count" and "count, every call" return the number of records instead of the output. "built-ins": eight ready-made
+capabilities that have nothing to do; "redact", "trim", "trim, redact": those that look at the whole history.
 """
 
 import asyncio
@@ -15,13 +16,23 @@ from capfold.capabilities import (
     AssistantMessage,
     CallState,
     Capability,
+    LimitToolOutput,
     Message,
+    RedactPII,
+    RefuseTools,
+    RequireApproval,
+    RunBudget,
     RunState,
+    SelectTools,
+    ToolBudget,
     ToolCall,
+    TrimMessages,
     Usage,
     UserMessage,
+    is_declared_destructive,
     tool,
 )
+from capfold.capabilities.capability import AnyCapability
 from capfold.runtime import Agent, JsonLines, Limits, Log, Meter, ModelProfile, ModelRequest, OpenAIModel
 
 from ..contract import ARGUMENTS, FINAL, TOOL_RESULT, USER, HookKind, Job, Run, history_pairs
@@ -52,6 +63,15 @@ class Stub:
         if self.latency:
             await asyncio.sleep(self.latency)
         return self.script[(len(request.messages) - 1) // self.stride]
+
+
+@frozen
+class Stepped(Stub):
+    """Answers by the number of the step, whatever part of the history it is shown."""
+
+    async def request(self, request: ModelRequest, meter: Meter) -> AssistantMessage:
+        """Return the reply of this step."""
+        return self.script[request.step - 1]
 
 
 @frozen
@@ -100,6 +120,24 @@ KINDS: Mapping[HookKind, type[Noop | Changing | Absent]] = {
 }
 
 
+# The tool of the job is declared nothing, so what is for destructive tools has nothing to do.
+READY_MADE: Mapping[str, tuple[AnyCapability, ...]] = {
+    "built-ins": (
+        RedactPII(),
+        TrimMessages(keep_last=1000),
+        SelectTools({"echo"}),
+        RunBudget(max_tokens=1_000_000_000),
+        RefuseTools(is_declared_destructive),
+        RequireApproval(is_declared_destructive),
+        ToolBudget(1, tools=is_declared_destructive),
+        LimitToolOutput(),
+    ),
+    "redact": (RedactPII(),),
+    "trim": (TrimMessages(keep_last=20),),
+    "trim, redact": (TrimMessages(keep_last=20), RedactPII()),
+}
+
+
 async def echo(x: int) -> str:
     """Return the same text always."""
     return TOOL_RESULT
@@ -135,11 +173,13 @@ def make(job: Job) -> Run:
     if job.base_url:
         return make_openai(job)
     kind = KINDS[job.kind]
+    ready_made = READY_MADE.get(job.variant, ())
+    stub = Stepped if ready_made else Stub
     agent = Agent(
         "bench",
-        Stub(script_for(job), 1 + job.fanout, job.latency),
+        stub(script_for(job), 1 + job.fanout, job.latency),
         tools=(tool(echo),) if job.steps else (),
-        capabilities=tuple(kind(key=f"{job.kind}{index}") for index in range(job.hooks)),
+        capabilities=(*ready_made, *(kind(key=f"{job.kind}{index}") for index in range(job.hooks))),
         limits=Limits(max_steps=job.steps + 10),
         audit="all" if job.variant.endswith(EVERY_CALL) else "changes",
         sinks=(JsonLines(LOG_FILE),) if job.variant == "stored" else (),

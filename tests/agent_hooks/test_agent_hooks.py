@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -587,6 +588,18 @@ async def test_a_missing_host_is_said_at_once() -> None:
         await desk(["ok"]).run("go", deps={"agent_hooks": "host"})
     with pytest.raises(TypeError, match="takes an InterceptionEmitter, not Rules"):
         AgentHooksHost(Rules())  # type: ignore[arg-type]  # the value under test
+    with pytest.raises(TypeError, match="takes an InterceptionEmitter, not type"):
+        AgentHooksHost(InterceptionEmitter)  # type: ignore[arg-type]  # as above
+    for key in ("", 1):
+        with pytest.raises(TypeError, match="the key of an AgentHooksHost"):
+            AgentHooks(dep=key)  # type: ignore[arg-type]  # as above
+
+
+async def test_dependencies_may_be_an_object() -> None:
+    """As everywhere: a key of a mapping, or an attribute."""
+    host = AgentHooksHost(InterceptionEmitter().register(Rules()))
+    result = await desk(["ok"]).run("go", deps=SimpleNamespace(agent_hooks=host))
+    assert "ok" == result.output
 
 
 def rulings() -> st.SearchStrategy[Mapping[str, object]]:

@@ -58,6 +58,7 @@ def test_both_packages_name_it() -> None:
     [
         (lambda: Backoff(initial=-1), ValueError, "Backoff.initial must be at least 0"),
         (lambda: Backoff(factor=0.5), ValueError, "Backoff.factor must be at least 1"),
+        (lambda: Backoff(initial=10**400), ValueError, "Backoff.initial must be at least 0, and finite"),
         (lambda: Backoff(maximum=float("inf")), ValueError, "Backoff.maximum must be at least 0, and finite"),
         (
             lambda: Backoff(maximum="1"),  # type: ignore[arg-type]  # wrong on purpose

@@ -229,6 +229,26 @@ def test_the_oldest_go_first() -> None:
     assert hit(MAX_ENTRIES + 2)
 
 
+async def test_the_oldest_go_first_after_a_suspension_too() -> None:
+    """What is oldest is not forgotten where the run is written and read: it goes on as it would have otherwise."""
+    pay = tool(lambda: "paid", name="pay", description="Pay.")
+    many = [call("look", {"a": n}, id=f"m{n}") for n in range(MAX_ENTRIES)]
+    replies: list[ToolCall | list[ToolCall] | str] = [
+        many,
+        call("pay", id="c0"),
+        call("look", {"a": "new"}, id="c1"),
+        call("look", {"a": 0}, id="c2"),
+        call("look", {"a": 2}, id="c3"),
+        "done",
+    ]
+    made = desk(replies, CacheTool(), RequireApproval({"pay"}), look=Counted().tool(), pay=pay)
+    suspended = await made.run("go")
+    result = await made.resume(suspended.snapshot(), {suspended.pending[0].digest: Approve()})
+    statuses = [status for status, _ in seen(result.messages)]
+    # The new one takes the place of 0, which takes that of 1; so 2 is there still.
+    assert ["succeeded", "succeeded", "answered"] == statuses[-3:]
+
+
 @given(json_objects(), json_objects(), st.booleans())
 def test_a_hit_is_an_equal_call(kept: dict[str, object], asked: dict[str, object], varied: bool) -> None:  # noqa: FBT001  # drawn
     """A call is answered if and only if its arguments, and what it varies by, are those of one that succeeded."""
@@ -266,6 +286,7 @@ def test_it_is_described_whole() -> None:
             TypeError,
             "keys of the run's context, not 1",
         ),
+        (lambda: CacheTool(vary=None), TypeError, "must be a tuple of keys"),  # type: ignore[arg-type]  # likewise
     ],
 )
 def test_what_cannot_work(make: Callable[[], object], error: type[Exception], why: str) -> None:

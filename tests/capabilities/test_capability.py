@@ -373,6 +373,7 @@ class Next:
     deps = None
     attempt = 1
     idempotency_key = ""
+    resumed = False
 
     async def __call__(self, *given: object) -> object:
         return given

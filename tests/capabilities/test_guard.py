@@ -3,10 +3,15 @@
 import copy
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from datetime import date, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import anyio
 import pytest
@@ -24,6 +29,7 @@ from capfold.capabilities import (
     NoPII,
     Outcome,
     RunState,
+    SaveNext,
     Tool,
     Toolkit,
     ToolMessage,
@@ -370,6 +376,64 @@ async def test_ask_again_is_bounded(check: Check) -> None:
     assert "bad" not in (await story.stored()).replace("it is bad", "")
 
 
+@frozen
+class Louder(Capability):
+    """Rewrites what is said."""
+
+    def after_model_request(self, state: RunState) -> RunState:
+        """Add a mark."""
+        response = state.response
+        return state if response is None else state.respond(evolve(response, content=f"{response.text}!"))
+
+
+@frozen
+class SavesOther(Capability):
+    """Saves other words, and fewer or more messages."""
+
+    more: int
+
+    async def wrap_save_messages(
+        self, call_next: SaveNext, state: RunState, messages: Sequence[Message]
+    ) -> None:
+        """Mark all that was said, and leave out or add messages in front."""
+        said = [
+            evolve(m, content=f"{m.content}?") if isinstance(m, AssistantMessage) else m for m in messages
+        ]
+        if self.more < 0:
+            said = [m for m in said if m.content != "it is bad"]
+        await call_next(state, [*[UserMessage("n")] * self.more, *said])
+
+
+@CHECKS
+@pytest.mark.parametrize("others", [[Louder()], [SavesOther(0)], [SavesOther(-1)], [SavesOther(1)]])
+@pytest.mark.parametrize("first", [True, False])
+async def test_what_others_make_of_a_refused_answer_is_not_stored(
+    others: list[AnyCapability], *, first: bool, check: Check
+) -> None:
+    """Rewritten before the guard saw it, after that, or on its way into the store: it is withheld all the same."""
+    guard = Guard(check, on_fail="ask_again")
+    listed = [guard, *others] if first else [*others, guard]
+    store, model = MemoryStore(), ScriptedModel(["bad one", "good"])
+    await Agent("desk", model, capabilities=listed, store=store).run("wish", conversation="c")
+    said = [m.content for m in await store.load("c") if isinstance(m, AssistantMessage)]
+    assert WITHHELD in said[0]
+    assert "bad" not in said[0]
+    assert 2 == len(said)
+
+
+async def test_a_good_answer_is_stored_though_it_was_refused_before() -> None:
+    """A check that was wrong at first: what counts is which answer it refused, not what it says."""
+    answers = iter(["why not", None])
+
+    async def unsure(text: str) -> str | None:
+        return next(answers)
+
+    story = Story(Guard(unsure, on_fail="ask_again"), replies=["well", "well"])
+    await story.run("wish")
+    stored = [m.content for m in await story.store.load("c") if isinstance(m, AssistantMessage)]
+    assert [WITHHELD, "well"] == stored
+
+
 async def test_ask_again_looks_at_final_answers_only() -> None:
     """A text beside calls is none."""
     beside = AssistantMessage(
@@ -516,16 +580,38 @@ def test_no_pii_looks_into_values() -> None:
     class Contact:
         phone: str
 
+    class Named(NamedTuple):
+        phone: str
+
+    class Desk(Enum):
+        front = "tel 4155550132"
+
     for value in (
         {"phone": 4155550132},
+        {"phone": 4155550132.0},
+        {"phone": Decimal(4155550132)},
         Contact("4155550132"),
+        Named("4155550132"),
+        Desk.front,
+        [PurePosixPath("/home/ada@example.com/x")],
+        b"\xffada@example.com",
         '{"phone": "4155550132"}',
         {"ada@example.com": 1},
         [r'{"card": "4111\u00a01111\u00a01111\u00a01111"}'],
         {1, 4111111111111111},
     ):
         assert NoPII()(value) is not None
-    for fine in (None, True, 1.5, "", {}, {"order": "4155550132"}):
+    today = date(2031, 1, 2)
+    for fine in (
+        None,
+        True,
+        1.5,
+        "",
+        {},
+        {"order": "4155550132"},
+        [today, timedelta(1), UUID(int=7)],
+        ("a", 1),
+    ):
         assert NoPII()(fine) is None
     with pytest.raises(TypeError, match="cannot look into a object"):
         NoPII()(object())

@@ -36,10 +36,18 @@ def test_the_usual_four() -> None:
         ("...ada@example.com...", ["ada@example.com"]),
         ("@ada, ada@localhost, ada@, @example.com, a@b.c, a@-b.com, x @ y.com", []),
         ("git@github.com:x/y.git", ["git@github.com"]),
+        (
+            "_ada@example.com_ bob@example.com--or c@x.org-",
+            ["_ada@example.com", "bob@example.com", "c@x.org"],
+        ),
+        ("ada@example.com_2031 bob@example.com2", ["ada@example.com", "bob@example.com"]),
+        ("/?to=ada%40example.com&x=1", ["ada%40example.com"]),
+        ("संपर्क@डाटामेल.भारत।", ["संपर्क@डाटामेल.भारत"]),
+        ("ju\u0308rgen@bu\u0308cher.example", ["ju\u0308rgen@bu\u0308cher.example"]),
     ],
 )
 def test_mail(text: str, expected: list[str]) -> None:
-    """Of any script, without what stands around it; a name without a domain is none."""
+    """Of any script, in links too, without what stands around it or touches it; a name without a domain is none."""
     assert expected == found(text, "email")
 
 
@@ -116,6 +124,7 @@ HOSTILE = {
     "labels": "a@" + "a-" * 100_000,
     "dots": "a@" + "a." * 100_000,
     "mails": "x@x." * 40_000,
+    "marks": "a\u0308" * 100_000 + "@" + "a\u0308" * 100_000,
     "colons": ":" * 200_000,
     "hex": "a:" * 100_000,
     "accounts": "DE89 " * 40_000,

@@ -57,6 +57,11 @@ def test_formatted_numbers(number: str) -> None:
         '{"phone_number":',
         "phoneNumber: ",
         "PHONE-NUMBER ",
+        "homePhone: ",
+        "mobilePhone1=",
+        '{"phone_2": "',
+        "phones home: ",
+        "phone value: ",
     ],
 )
 def test_bare_numbers_after_a_cue(lead: str) -> None:
@@ -73,6 +78,8 @@ def test_bare_numbers_after_a_cue(lead: str) -> None:
         "1767225600 and 1767225600000",
         "call_4155550132",
         "recall 4155550132",
+        "String 4155550132",
+        "call_1_0: 4155550132",
         "call the desk about order 4155550132",
         "telephone lines: none. Order 4155550132",
         "4155550132 tel",

@@ -231,6 +231,13 @@ def test_a_fact_of_another_shape_is_none(fact: object) -> None:
     assert fold([cap], "before_model_request", state) is state
 
 
+async def test_a_query_that_is_no_text_ends_the_run() -> None:
+    """The error says what it must return."""
+    wrong: Any = Retrieve(books, query=lambda state: 5)  # type: ignore[arg-type,return-value]  # what is under test
+    with pytest.raises(HookError, match=r"Retrieve\.query must return a text or None, not 5"):
+        await desk(["ok"], wrong)[0].run("go")
+
+
 async def coroutine_query(state: RunState) -> str:
     """Wait, which a query must not."""
     return ""

@@ -357,6 +357,11 @@ def test_it_is_described_whole() -> None:
             TypeError,
             "write 'OSError'",
         ),
+        (
+            lambda: RetryTool(on=None),  # type: ignore[arg-type]  # wrong on purpose
+            TypeError,
+            "must be a tuple of names of exceptions",
+        ),
         (lambda: RetryTool(on=()), ValueError, r"\('Exception',\) means any"),
         (lambda: RetryTool(on=("no name",)), TypeError, "names of exceptions"),
         (lambda: RetryTool(tools="work"), TypeError, "one string"),

@@ -33,6 +33,7 @@ class Next:
     ran: list[str]
     attempt: int = 1
     idempotency_key: str = "key"
+    resumed: bool = False
 
     async def __call__(self, record: CallState) -> CallState:
         """Run the body."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from capfold.capabilities import (
     CallState,
     ImagePart,
+    LimitToolOutput,
     Outcome,
     RunState,
     StopOnRepeat,
@@ -23,7 +24,7 @@ from capfold.capabilities import (
 )
 from capfold.capabilities.messages import Content
 from capfold.capabilities.verdict import Problem
-from capfold.runtime import Agent, Answer, Approve, Decision, Deny, RunResult, ScriptedModel
+from capfold.runtime import Agent, Answer, Approve, Decision, Deny, MemoryBlobStore, RunResult, ScriptedModel
 
 TOOL = Tool("look", "", {"type": "object"})
 # A call in short: what it was made with, and what came of it.
@@ -251,6 +252,25 @@ def test_a_person_is_asked(decision: Decision, ran: int, asked: int) -> None:
     _, bodies = run_of(cap, [["a"]] * 5 + ["ok"], person)
     assert (ran, asked) == (len(bodies), len(prompts))
     assert "Allow look once more?" in prompts[0]
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("store", [None, MemoryBlobStore()])
+@pytest.mark.parametrize(("changes", "requests"), [(False, 3), (True, 6)])
+def test_of_a_result_shown_in_small_the_whole_counts(
+    changes: bool,  # noqa: FBT001  # a value under test
+    requests: int,
+    store: MemoryBlobStore | None,
+    first: bool,  # noqa: FBT001  # a value under test
+) -> None:
+    """Neither does a reference, which differs by call, hide a circle, nor does an equal beginning make one."""
+    ends = iter("abcdef" if changes else "aaaaaa")
+    dump = tool(lambda: "x" * 5_000 + next(ends), name="dump", description="Dump.")
+    both = [LimitToolOutput(2_000, preview_bytes=10, store=store), StopOnRepeat()]
+    listed = both if first else both[::-1]
+    script = [*(call("dump", id=f"c{i}") for i in range(5)), "ok"]
+    result = Agent("agent", ScriptedModel(script), tools=[dump], capabilities=listed).run_sync("Dump.")
+    assert requests == result.requests
 
 
 WRONG: list[tuple[type[Exception], str, Callable[[], object]]] = [

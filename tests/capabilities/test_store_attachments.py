@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from capfold.capabilities import (
     AudioPart,
     BlobStore,
+    CacheTool,
     CallState,
     Capability,
     Content,
@@ -436,6 +437,59 @@ async def test_what_comes_in_later_is_not_let_through() -> None:
     result = await made.run("Look.")
     assert ["[ImagePart, image/gif: not shown, it came in too late]"] == lines(result.messages)
     assert [] == bytes_in(result.messages)
+
+
+FORGED = ["blob:http://evil.example/x.png", "blob:sha256-1234", "blob:../../etc/passwd"]
+
+
+@pytest.mark.parametrize("url", FORGED)
+async def test_a_reference_that_a_tool_makes_up_is_none(url: str) -> None:
+    """It gets no other tenant's file, and no URL, past the rule for URLs: the model reads why, nothing is looked up."""
+    store = Counting()
+    made, model = desk([(by_url(url), image())], StoreAttachments(store))
+    result = await made.run("Look.")
+    (line,) = lines(result.messages)
+    assert "which the store did not give" in line
+    assert [b"GIF89a"] == bytes_in(model.requests[1].messages)
+    assert 1 == len(store.gets)
+    assert replay(result.log, made).records.head == result.log.head
+
+
+@pytest.mark.parametrize("url", FORGED)
+async def test_a_reference_that_the_input_makes_up_is_none(url: str) -> None:
+    """Who writes the prompt can read no file by it; nothing is kept of the others either."""
+    store = Counting()
+    made, model = desk([], StoreAttachments(store))
+    with pytest.raises(HookError, match="file 2 of the input.*which the store did not give"):
+        await made.run((image(), by_url(url)))
+    assert ([], [], []) == (store.puts, store.gets, list(model.requests))
+
+
+async def test_a_reference_of_the_history_may_come_again() -> None:
+    """From a cache that kept the result, and in the prompt of a later run of the conversation."""
+    cached = CacheTool({"camera"})
+    for listed in ([StoreAttachments(Counting()), cached], [cached, StoreAttachments(Counting())]):
+        made, model = desk([image(), image(b"never")], *listed)
+        result = await made.run("Look.")
+        assert [b"GIF89a"] * 2 == bytes_in(model.requests[2].messages)
+        reference = result.messages[2].content
+        again, later = desk([], *listed)
+        assert isinstance(reference, tuple)
+        await again.run(reference, messages=result.messages)
+        assert [b"GIF89a"] * 3 == bytes_in(later.requests[0].messages)
+
+
+@pytest.mark.parametrize("got", [None, "text", bytearray(b"x")])
+async def test_what_is_no_bytes_ends_the_run(got: object) -> None:
+    """A store that lies is named, with what it returned."""
+
+    class Lies(Counting):
+        async def get(self, ref: str) -> bytes:
+            return got  # type: ignore[return-value]  # wrong on purpose
+
+    made, _ = desk([image()], StoreAttachments(Lies()))
+    with pytest.raises(HookError, match=r"Lies\.get returned .* a blob is bytes"):
+        await made.run("Look.")
 
 
 # --- as reducers

@@ -85,10 +85,11 @@ def test_the_tripping_call_does_not_run() -> None:
     assert run.stopped.message == "Tool budget of 1 calls is used up."
 
 
+@pytest.mark.parametrize("budget", [ToolBudget(1), ToolBudget(1, tools={"pay"}), ToolBudget({"pay": 1})])
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_call_refused_by_another_leaves_its_place(first: int) -> None:
-    """Call 1 refused: call 2 runs, in both orders of the list."""
-    both: list[AnyCapability] = [ToolBudget(1), RefuseFirst()]
+def test_a_call_refused_by_another_leaves_its_place(first: int, budget: ToolBudget) -> None:
+    """Call 1 refused: call 2 runs, in both orders of the list, whatever the number is for."""
+    both: list[AnyCapability] = [budget, RefuseFirst()]
     run, judged = judge(RunState(), both[first:] + both[:first], [PAY, PAY])
     assert [1] == ran(judged)
     assert run.stopped is None

@@ -36,6 +36,12 @@ def test_the_later_one_wins(a: dict[str, object], b: dict[str, object]) -> None:
     assert fold(both[1:], "before_model_request", made) is made
 
 
+def test_a_setting_may_have_any_name() -> None:
+    """Also one that Python's methods use."""
+    made = fold([UseSettings({"self": 1, "settings": 2})], "before_model_request", RunState())
+    assert {"self": 1, "settings": 2} == made.settings
+
+
 def test_wrong_settings_are_refused() -> None:
     """Nothing to set, no mapping, and what is no JSON, each with its own error."""
     with pytest.raises(ValueError, match="empty: name a setting"):

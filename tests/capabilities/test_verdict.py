@@ -60,7 +60,7 @@ def test_the_first_refusal_and_answer_stand() -> None:
     assert Verdict(Refusal("no"), (Ask("?"),), Answered("a")) == joined
 
 
-@pytest.mark.parametrize("timeout", [0, -1, math.inf, math.nan])
+@pytest.mark.parametrize("timeout", [0, -1, math.inf, math.nan, 10**400])
 def test_a_timeout_is_a_positive_number(timeout: float) -> None:
     """Zero, negative, infinite and NaN seconds are refused."""
     with pytest.raises(ValueError, match="timeout"):

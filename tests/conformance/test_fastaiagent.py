@@ -65,6 +65,7 @@ from capfold.runtime import (
     Limits,
     MemoryCacheStore,
     ModelProfile,
+    OtelSpans,
     ScriptedModel,
     UsageUnknown,
     checked_fold,
@@ -1106,3 +1107,33 @@ async def test_f81_a_failure_is_not_cached() -> None:
     result = await agent([*asked, "done"], tools=[work], capabilities=[CacheTool({"work"})]).run("go")
     assert {"c1": "failed", "c2": "succeeded", "c3": "answered"} == statuses(result.messages)
     assert [1, 1] == ran
+
+
+async def test_f82_one_root_span_with_the_children_in_order() -> None:
+    """One root span per run; requests and calls below it, in order, and every hook call within its time."""
+    pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is missing: it is of the test group")
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  # where it is missing, other tests still run
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: PLC0415  # as above
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: PLC0415  # as above
+
+    provider, exporter = TracerProvider(shutdown_on_exit=False), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    @tool
+    def work(n: int) -> str:
+        """Do a piece of work."""
+        return f"done {n}"
+
+    replies = [call("work", {"n": 1}), call("work", {"n": 2}), "done"]
+    spans = OtelSpans(tracer_provider=provider)
+    result = await Agent(
+        "a", ScriptedModel(replies), tools=[work], capabilities=[ToolBudget(2)], sinks=[spans]
+    ).run("go")
+    *below, root = exporter.get_finished_spans()
+    assert "invoke_agent a" == root.name
+    assert root.parent is None
+    assert ["chat scripted", "execute_tool work"] * 2 + ["chat scripted"] == [span.name for span in below]
+    assert all(root.context == span.parent for span in below)
+    hooks = [int(record.at * 1_000_000_000) for record in result.log if record.hook is not None]
+    assert hooks
+    assert [*hooks, root.end_time] == sorted([root.start_time or 0, *hooks, root.end_time or 0])[1:]

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from llmock.pytest_plugin import LLMock
 
 import capfold.capabilities
@@ -28,6 +28,7 @@ from capfold.capabilities import (
     SaveNext,
     StoreAttachments,
     Tool,
+    ToolContext,
     ToolMessage,
     call,
     is_declared_destructive,
@@ -52,16 +53,22 @@ from capfold.runtime import (
     ModelRequest,
     ModelRunError,
     OpenAIModel,
+    PortViolation,
     Retry,
+    RunResult,
     ScriptedModel,
+    check_port,
     machine,
 )
+from capfold.runtime.durable_engine import Perform
+from capfold.runtime.journal_engine import JournalEngine, Records
 from capfold.runtime.log_replay import replay
 from capfold.runtime.memory_store import MemoryStore
 from capfold.runtime.phases import CallResult, Executed, Finish, RequestModel, Responded, RunTools
 from tests.conformance.kit import Befores, Desk, Onion, Seen, Traced, agent, calls, requests_of, texts
 from tests.corruption.builders import at, culprit, failure, partial_of, records, spy
 from tests.corruption.scenes import contents, statuses
+from tests.runtime.durable_desk import BySteps, Deaths, through_lives
 
 
 def test_h01_a_former_hook_name_is_refused_with_the_present_one() -> None:
@@ -270,6 +277,28 @@ def test_h16_a_tool_without_function_runs_elsewhere_under_the_same_hooks() -> No
     assert "completed" == effect.run.status
     assert ["before A", "admit A", "after A"] == seen.lines
     assert {"c1": "far away"} == contents(effect.run.messages)
+
+
+class Elsewhere(LocalPort):
+    """A port that runs tools in another place."""
+
+    async def run_tool(self, tool: Tool, arguments: dict[str, object], context: ToolContext) -> object:
+        """Say what would have run there."""
+        return f"{tool.name} {arguments} far away, as {context.idempotency_key}"
+
+
+async def test_h16_a_port_runs_it_elsewhere_under_wrappers_too() -> None:
+    """The call executes, through wrappers and reducers; on a port that runs no tools it fails, and nothing happened."""
+    seen = Seen()
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    work = Tool("work", "", schema)
+    made = agent([*calls(1), "done"], tools=[work], capabilities=[Onion(seen, key="A")], port=Elsewhere())
+    result = await made.run("go", run_id="run")
+    assert {"c1": "work {'n': 1} far away, as run:1:c1"} == contents(result.messages)
+    assert {"c1": "succeeded"} == statuses(result.messages)
+    assert ["enter A", "leave A"] == seen.lines
+    nowhere = await agent([*calls(1), "done"], tools=[work]).run("go")
+    assert {"c1": "failed"} == statuses(nowhere.messages)
 
 
 async def test_h17_the_declared_test_matches_a_declaration_only() -> None:
@@ -572,6 +601,76 @@ def test_h38_capability_is_the_one_public_base() -> None:
     with_hooks = {name for name, value in classes.items() if hasattr(value, "before_model_request")}
     assert with_hooks == {name for name, value in classes.items() if issubclass(value, Capability)}
     assert ["Capability"] == [name for name, value in classes.items() if value is Capability]
+
+
+@frozen
+class Attempts(Capability):
+    """Writes down the attempt and the key of each call that passes."""
+
+    seen: Seen = field(factory=Seen)
+
+    def before_tool_execute(self, call: CallState) -> CallState:
+        """Note that the reducer ran."""
+        self.seen.lines.append("before")
+        return call
+
+    async def wrap_tool_execute(
+        self, call_next: CallNext[CallState, CallState], call: CallState
+    ) -> CallState:
+        """Note attempt and key."""
+        self.seen.lines.append(f"{call_next.attempt} {call_next.idempotency_key}")
+        return await call_next(call)
+
+
+async def rerun(seen: Seen) -> RunResult[object]:
+    """Run an agent on a port that loses its first worker inside the call, and reruns that step."""
+    records, deaths = Records(), Deaths(("performed",), only=":call/")
+    work = Desk().tool(idempotent=True)
+
+    def make() -> Agent[Any]:
+        model = BySteps((calls(1), "done"))
+        return Agent("agent", model, tools=[work], capabilities=[Attempts(seen)])
+
+    carried, lives = await through_lives(make, records, faults=deaths)
+    assert 2 == lives
+    return carried.result
+
+
+async def test_h36_a_step_that_is_run_again_says_so_and_reducers_run_once() -> None:
+    """Attempt is 1, then 2; in the worker that goes on the reducer sees the call once, as in the one that was lost."""
+    seen = Seen()
+    result = await rerun(seen)
+    assert ["1", "2"] == [line.split()[0] for line in seen.lines if line != "before"]
+    assert 2 == seen.lines.count("before")  # once in each worker
+    assert 1 == sum(record.kind == "call_admitted" for record in result.log)
+
+
+async def test_h37_attempts_carry_one_key_and_settle_once() -> None:
+    """Both attempts have the key of their run, step, call and capability; audit and charge know one call."""
+    seen = Seen()
+    result = await rerun(seen)
+    assert {"run:1:c1:Attempts"} == {line.split()[1] for line in seen.lines if line != "before"}
+    assert 1 == sum(record.kind == "tool_settled" for record in result.log)
+    assert 1 == result.tool_calls
+
+
+class Forgetful(JournalEngine):
+    """Performs the second request outside of what it records, so that it reads the clock there."""
+
+    async def step(self, key: str, perform: Perform, *, counted: bool) -> str:
+        """Record all but that."""
+        if key.endswith(":2:model"):
+            return await perform(1)
+        return await super().step(key, perform, counted=counted)
+
+
+async def test_h48_check_port_names_a_step_that_is_not_recorded() -> None:
+    """It fails with the step's name; with nothing forgotten it passes."""
+    records = Records()
+    with pytest.raises(PortViolation, match="step '2:2:model'"):
+        await check_port(lambda run_id: Forgetful(run_id, records))
+    whole = Records()
+    await check_port(lambda run_id: JournalEngine(run_id, whole))
 
 
 AT_ONCE = Backoff(initial=0.0)

@@ -144,6 +144,55 @@ async def test_a_changed_file_is_told(tmp_path: Path) -> None:
     assert b"data" == await store.get(ref)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links and pipes as POSIX has them")
+async def test_what_is_no_file_of_the_folder(tmp_path: Path) -> None:
+    """A link in the place of a file leads out of the folder, a pipe never ends: not read, and replaced by `put`."""
+    store, folder, outside = FolderBlobStore(tmp_path / "blobs"), tmp_path / "blobs", tmp_path / "outside"
+    ref = await store.put("name", b"data", TEXT)
+    outside.write_bytes(b"data")
+    for place in (
+        lambda: (folder / ref).symlink_to(outside),
+        lambda: (folder / ref).symlink_to(tmp_path / "nowhere"),
+        lambda: os.mkfifo(folder / ref),
+    ):
+        (folder / ref).unlink()
+        place()
+        with pytest.raises(StoreError, match="no plain file"):
+            await store.get(ref)
+        assert ref == await store.put("name", b"data", TEXT)
+        assert stat.S_ISREG((folder / ref).lstat().st_mode)
+        assert (b"data", b"data") == (await store.get(ref), outside.read_bytes())
+    (folder / ref).unlink()
+    (folder / ref).mkdir()
+    with pytest.raises(StoreError, match="no plain file"):
+        await store.get(ref)
+    with pytest.raises(StoreError, match="cannot be read or written"):
+        await store.put("name", b"data", TEXT)
+    assert [folder / ref] == files_in(folder)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders are synced where they can be opened")
+async def test_what_is_there_is_on_disk_when_put_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where somebody else has put it, who may not have come to that; and the name of a new folder too."""
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def counted(number: int) -> None:
+        synced.append(os.fstat(number).st_ino)
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", counted)
+    store = FolderBlobStore(tmp_path / "blobs")
+    ref = await store.put("name", b"data", TEXT)
+    file, folder, parent = ((tmp_path / path).stat().st_ino for path in (f"blobs/{ref}", "blobs", "."))
+    assert {file, folder, parent} == set(synced)
+    synced.clear()
+    await store.put("name", b"data", TEXT)
+    assert [folder] == synced
+
+
 async def test_a_folder_that_cannot_be_one(tmp_path: Path) -> None:
     """A file in its place, or no parent, is a StoreError of both operations that need it."""
     (tmp_path / "file").write_text("x")

@@ -323,6 +323,26 @@ async def test_attempts_at_once_share_what_is_left() -> None:
     assert ([1], {"c1": "succeeded"}) == (bodies.ran, statuses(result))
 
 
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("most", [1, 2])
+async def test_a_call_whose_sub_agent_waits_takes_one_unit(most: int, text: bool) -> None:  # noqa: FBT001  # a value under test
+    """However often it is suspended; and with none left its run goes on, since it has its unit already."""
+    bodies, web = Bodies(), Counter()
+    child = made([batch(1), batch(2), "found"], bodies, RequireApproval({"work"}), name="child")
+    replies = [[call("ask", {"task": "go"}, id="a")], [call("ask", {"task": "go"}, id="b")], "ok"]
+    agent = made(
+        replies, bodies, SharedBudget("web", most), tools=[child.as_tool("Ask.", name="ask")], deps={"web": web}
+    )
+    result = await agent.run("Go.")
+    for done in ([], [1]):
+        assert ("suspended", done, 1) == (result.status, bodies.ran, web.used("web"))
+        approved = {one.digest: Approve() for one in result.pending}
+        result = await agent.resume(result.snapshot() if text else result, approved)
+    assert ([1, 2], most) == (bodies.ran, web.used("web"))
+    assert "succeeded" == statuses(result)["a"]
+    assert ("denied" if most == 1 else "failed") == statuses(result)["b"]  # the child's script is used up
+
+
 async def test_refused_and_waiting_calls_take_nothing() -> None:
     """A unit is taken right before the body: none for who is refused or denied, none while a person decides."""
     counter, bodies = Counter(), Bodies()

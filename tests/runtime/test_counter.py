@@ -155,6 +155,7 @@ async def test_a_file_that_cannot_be(tmp_path: Path) -> None:
     [
         (TypeError, ("", 1, 1)),
         (TypeError, (None, 1, 1)),
+        (ValueError, ("\ud800", 1, 1)),
         (TypeError, ("web", True, 1)),
         (TypeError, ("web", 1, 1.5)),
         (ValueError, ("web", 0, 1)),

@@ -30,6 +30,7 @@ from capfold.runtime import (
     Permissions,
     RunError,
     RunResult,
+    replay,
 )
 from capfold.runtime.decisions import ApprovalRequest, Decision
 from capfold.runtime.entries import OUTSIDE_DIGEST
@@ -588,6 +589,60 @@ async def test_a_wrapper_that_runs_a_waiting_child_again_ends_the_first() -> Non
     check_tree(Log.from_records(records))
     assert len([one for one in records if one.kind == "model_responded"]) == done.requests
     assert 3 == len(settled(records)["below"])
+
+
+@pytest.mark.parametrize("verb", ["refuse", "answer", "stop", "raise"])
+async def test_a_wrapper_that_does_not_let_a_waiting_child_go_on_ends_it(verb: str) -> None:
+    """What it had done stands: it is closed, paid for, and the call is no refused one; nothing may be answered over."""
+
+    async def bars(call_next: CallNext[CallState, CallState], call: CallState) -> CallState:
+        if not call_next.resumed:
+            return await call_next(call)
+        if verb == "raise":
+            raise RuntimeError("gone")
+        barred: CallState = getattr(call, verb)("no")
+        return barred
+
+    child = paying([call("look", {"n": 7}), *pays(1)], "found").as_tool("Ask.").with_capabilities(bars)
+    agent = made("parent", ask(), "done", tools=[child])
+    result = await agent.run("go")
+    try:
+        done = await agent.resume(result.snapshot(), decided(result))
+    except HookError as error:
+        assert verb in {"answer", "raise"}
+        done = partial(error)
+    else:
+        assert ("completed" if verb == "refuse" else "stopped") == done.status
+    assert [("child", "unknown")] == results(done.messages)
+    assert ([], 1 + 1 + (verb == "refuse")) == (PAID, done.requests)
+    records = [*result.log, *done.log]
+    check_tree(Log.from_records(records))
+    assert ["run/c"] == [one["run"] for one in settled(records)["below"]]
+    assert replay(Log.from_records(records), agent).records.head == done.log.head
+
+
+async def test_a_wrapper_is_told_that_its_call_goes_on() -> None:
+    """`resumed` is True for the way back to a run that waited, however often it did, and for no further attempt."""
+    told: list[tuple[int, bool]] = []
+
+    async def keeps(call_next: CallNext[CallState, CallState], call: CallState) -> CallState:
+        told.append((call_next.attempt, call_next.resumed))
+        return await call_next(call)
+
+    async def twice(call_next: CallNext[CallState, CallState], call: CallState) -> CallState:
+        done = await call_next(call)
+        assert done.outcome is not None
+        return done if done.outcome.status == "pending" else await call_next(call)
+
+    child = paying(pays(1), pays(2), "found").as_tool("Ask.").with_capabilities(twice, keeps)
+    agent = made("parent", ask(), "done", tools=[child])
+    result = await agent.run("go")
+    assert [(1, False)] == told
+    result = await agent.resume(result.snapshot(), decided(result))
+    assert [(1, False), (1, True)] == told
+    result = await agent.resume(result.snapshot(), decided(result))
+    assert [(1, False), (1, True), (1, True), (2, False)] == told
+    assert "suspended" == result.status
 
 
 def _count(values: Any) -> dict[Any, int]:

@@ -1,0 +1,1 @@
+"""What durable runs cost: `python -m benchmarks.durable`."""

@@ -5,7 +5,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 ARGS ?=
 # What the tests need of the extras; .ci/run asks for them by `make extras`.
-EXTRAS := cli,testing,mcp,postgres,prices,pii,agent-hooks
+EXTRAS := cli,testing,mcp,postgres,prices,otel,pii,agent-hooks,dbos,temporal
 AIMOCK := 1.43.0
 MCP_SERVERS := 2026.8.31
 TOOLS := .tools/.installed-$(AIMOCK)-$(MCP_SERVERS)

@@ -70,17 +70,17 @@ def markdown(results: Results) -> str:
     return explanation(results) + "\n\n" + "\n".join(lines)
 
 
-def between_markers(text: str, body: str) -> str:
+def between_markers(text: str, body: str, begin: str = BEGIN, end: str = END) -> str:
     """Return `text` with everything between its two markers replaced by `body`.
 
     Raises:
         BenchError: the markers are missing, doubled or in the wrong order.
     """
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise BenchError(f"the file needs one line {BEGIN} and, after it, one line {END}")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{body}\n{END}{after}"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise BenchError(f"the file needs one line {begin} and, after it, one line {end}")
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{body}\n{end}{after}"
 
 
 def write_into(path: Path, results: Results) -> None:

@@ -149,13 +149,14 @@ def _pattern_finder(pattern: str) -> Finder:
     return find
 
 
-def as_names(value: Iterable[str] | None, what: str) -> tuple[str, ...] | None:
+def as_names(value: object, what: str) -> tuple[str, ...] | None:
     """Return names or patterns as a tuple, each once, those of a set in order; None stays. Raises TypeError."""
     if value is None:
         return None
-    listed = isinstance(value, Iterable) and not isinstance(value, str | bytes)
-    names: tuple[object, ...] = tuple(value) if listed else ()
-    if not listed or not all(type(name) is str for name in names):
+    names: tuple[object, ...] | None = None
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        names = tuple(value)
+    if names is None or not all(type(name) is str for name in names):
         raise TypeError(f"{what} must be a list of strings, not {value!r:.80}")
     texts = map(str, names)
     # A set has another order in each process, and two of them would be two configurations.

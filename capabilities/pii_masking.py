@@ -6,9 +6,7 @@ Knows nothing of runs and hooks.
 """
 
 import re
-from bisect import bisect_right
 from functools import lru_cache
-from itertools import accumulate
 from operator import is_
 from re import Pattern
 
@@ -17,11 +15,10 @@ from attrs import Factory, field, frozen
 from .frozen import FrozenDict, FrozenList, Json
 from .messages import AssistantMessage, Content, Message, Part, SystemMessage, TextPart, ToolCall
 from .pii import Span, chosen, detect, joined, needed
+from .pii_parts import ROUNDS, one_text
 from .pii_spelling import Pairs, digits_of, parsed, unescaped, written
 from .records import replace
 
-# A placeholder may complete what was none before, with a pattern that looks around itself; each round takes more.
-_ROUNDS = 8
 _KEY_LENGTH = 40
 # A fixed bound, so that what is masked does not depend on the stack. Frozen JSON has at most 200 levels.
 LEVELS = 64
@@ -119,7 +116,7 @@ class Mask:
         """Return parts with what is personal in their texts masked as they are read, one after the other."""
         places = [i for i, part in enumerate(parts) if isinstance(part, TextPart)]
         texts = [part.text for part in parts if isinstance(part, TextPart)]
-        masked = self._one_text(texts) if len(texts) > 1 else texts
+        masked = one_text(texts, self.find, self.placeholder) if len(texts) > 1 else texts
         if masked is texts:
             return parts
         made: dict[int, Part] = {
@@ -129,33 +126,6 @@ class Mask:
         # What began in the part before leaves nothing where it was all of the text.
         gone = {i for i, new, old in zip(places, masked, texts, strict=True) if old and not new}
         return tuple(made.get(i, part) for i, part in enumerate(parts) if i not in gone)
-
-    def _one_text(self, texts: list[str]) -> list[str]:
-        """Return texts masked that are read as one; the same list where there is nothing to mask.
-
-        What stands in one text that is JSON is left alone: it is masked by what the JSON says of it.
-        """
-        for _ in range(_ROUNDS):
-            ends = list(accumulate(map(len, texts)))
-            closed = [parsed(text) is not None for text in texts]
-            spans = [
-                span
-                for span in self.find("".join(texts))
-                if not closed[first := bisect_right(ends, span.start)] or span.end > ends[first]
-            ]
-            if not spans:
-                break
-            made: list[str] = []
-            for text, end in zip(texts, ends, strict=True):
-                start, pieces, done = end - len(text), [], 0
-                for span in spans:
-                    if span.start < end and span.end > start:
-                        pieces.append(text[done : max(0, span.start - start)])
-                        pieces.append(self.placeholder if span.start >= start else "")
-                        done = min(len(text), span.end - start)
-                made.append("".join([*pieces, text[done:]]))
-            texts = made
-        return texts
 
     def _part(self, part: TextPart) -> TextPart:
         made = self.text(part.text)
@@ -183,7 +153,7 @@ class Mask:
         if not text:
             return text
         lead = f"{key}: " if key else ""
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             pieces, done = [], 0
             for span in self.find(lead + text):
                 if span.end > len(lead):  # else it is all in the key, which is masked by itself
@@ -207,12 +177,29 @@ class Mask:
             raise TooDeep
         if isinstance(value, dict):
             return self._mapping(value, key, levels - 1)
-        members, same = [], True
-        for member in value:
+        given = self._with_texts(value)
+        members, same = [], given is value
+        for member in given:
             made = self._value(member, key, levels - 1)
             members.append(made)
             same = same and made is member
         return value if same else FrozenList(members)  # type: ignore[arg-type]  # members are JSON
+
+    def _with_texts(self, members: list[object]) -> list[object]:
+        """Return members of a list in which texts of parts, as JSON has them, are masked as they are read: as one."""
+        parts = {
+            i: text
+            for i, member in enumerate(members)
+            if isinstance(member, dict) and isinstance(text := member.get("text"), str)
+        }
+        old = list(parts.values())
+        new = one_text(old, self.find, self.placeholder) if len(old) > 1 else old
+        if new is old:
+            return members
+        made = list(members)
+        for i, text in zip(parts, new, strict=True):
+            made[i] = FrozenDict({**members[i], "text": text})  # type: ignore[dict-item]  # a mapping, as seen above
+        return made
 
     def _mapping(self, value: dict[str, object], outer: str, levels: int) -> object:
         pairs = value.pairs if isinstance(value, Pairs) else list(value.items())

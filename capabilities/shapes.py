@@ -61,7 +61,8 @@ def check_text(value: object, what: str) -> None:
 
 def is_async(function: object) -> bool:
     """Tell whether a function, or a callable object, is declared async."""
-    if type(function) is FunctionType and not function.__dict__:  # without a mark: what inspect asks, at a tenth
+    # Most predicates: a plain function without a mark. What inspect asks of it, at a tenth of the cost.
+    if type(function) is FunctionType and not function.__dict__:
         return bool(function.__code__.co_flags & inspect.CO_COROUTINE)
     if inspect.iscoroutinefunction(function):
         return True

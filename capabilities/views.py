@@ -210,8 +210,12 @@ def _known(fn: _Map, messages: tuple[Message, ...]) -> tuple[int, tuple[Message,
         message = messages[last]
         entry = _MEMO.get(id(message))
         found = entry.before.get(fn) if entry is not None and entry.message() is message else None
-        if found is not None and len(found[0]) == last and found[0] == messages[:last]:
-            return last, *found
+        if found is None or len(found[0]) != last or found[0] != messages[:last]:
+            continue
+        before, shown = found
+        # Of equal messages the same comes out; where something was changed, it must be these very ones that stay.
+        if shown is before or all(map(is_, before, messages)):
+            return last, before, shown
     return 0, (), ()
 
 

@@ -90,7 +90,8 @@ class AgentHooksHost:
 
     def __init__(self, emitter: "InterceptionEmitter") -> None:
         """Serve no run yet. Raises TypeError for anything but an emitter."""
-        if isinstance(emitter, type) or not callable(getattr(emitter, "emit_unchecked", None)):
+        given: object = emitter
+        if isinstance(given, type) or not callable(getattr(given, "emit_unchecked", None)):
             raise TypeError(f"AgentHooksHost takes an InterceptionEmitter, not {type(emitter).__name__}")
         self.emitter = emitter
         self._builders: dict[str, AgentContextBuilder] = {}

@@ -55,7 +55,9 @@ def sentences(url: str, work: "Callable[[], Awaitable[T]]") -> T:
     except DBAPIError as error:
         said = _cause(error)
         if "workflow_status" in said and ("no such table" in said or "does not exist" in said):
-            fail(f"no durable runs in {shown_url(url)}: a DurableAgent or `capfold worker` makes its tables", 2)
+            fail(
+                f"no durable runs in {shown_url(url)}: a DurableAgent or `capfold worker` makes its tables", 2
+            )
         fail(f"cannot reach {shown_url(url)}: {said}")
 
 
@@ -67,15 +69,18 @@ def opened(url: str) -> "DurableRuns":
 
     file = file_of(url)
     if file is not None and not file.exists():
-        fail(f"there is no file {file}, which {shown_url(url)} names: three slashes begin a relative path, four one from /", 2)
+        fail(
+            f"there is no file {file}, which {shown_url(url)} names: sqlite:///relative, sqlite:////from/root",
+            2,
+        )
     return DurableRuns(url)
 
 
 def checked(url: str) -> None:
     """Exit with 2 and a sentence where the extra is missing, or the URL is that of no database of runs."""
     try:
-        from .dbos_tables import Tables  # noqa: PLC0415  # costs 100 ms, and is an extra
         from .dbos_runs import DurableRuns  # noqa: F401, PLC0415  # likewise: whether it can be had is asked here
+        from .dbos_tables import Tables  # noqa: PLC0415  # costs 100 ms, and is an extra
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 _STATUSES = ("queued", "running", "waiting", "completed", "stopped", "failed", "cancelled", "broken")
 _HEADS = ("RUN", "STATUS", "CREATED", "WORKER", "WAITS FOR")
-_UNDECIDED = "nothing is decided, and the run still waits: --approve DIGEST, --approve-all, --deny, --answer, --edit"
+_UNDECIDED = (
+    "nothing is decided, and the run still waits: --approve DIGEST, --approve-all, --deny, --answer, --edit"
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
@@ -46,7 +48,8 @@ class RunsGroup(click.Group):
         if ":" in word:
             return in_store.name, in_store, args
         raise click.UsageError(
-            f"{word!r} is neither MODULE:ATTRIBUTE, such as shop.desk:agent, nor one of {', '.join(self.commands)}", ctx
+            f"{word!r} is neither MODULE:ATTRIBUTE, such as shop.desk:agent, nor one of {', '.join(self.commands)}",
+            ctx,
         )
 
 
@@ -63,7 +66,9 @@ def runs() -> None:
 @runs.command("list")
 @URL
 @click.option("--status", type=click.Choice(_STATUSES), help="Those of a status only.")
-@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Of the newest only.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="Of the newest only."
+)
 @_JSON
 def list_command(url: str, status: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001  # click gives every option by its name
     """Print the runs of the database, the newest first, runs below others included."""
@@ -89,7 +94,13 @@ def show_command(run_id: str, url: str, as_json: bool) -> None:  # noqa: FBT001 
     if as_json:
         steps = {str(number): list(names) for number, names in found.steps.items()}
         _print_json(
-            {**_as_json(info), "step": info.step, "steps": steps, "content": thaw(found.content), "failure": found.failure}
+            {
+                **_as_json(info),
+                "step": info.step,
+                "steps": steps,
+                "content": thaw(found.content),
+                "failure": found.failure,
+            }
         )
         return
     told = {
@@ -99,7 +110,11 @@ def show_command(run_id: str, url: str, as_json: bool) -> None:  # noqa: FBT001 
         "worker": info.worker,
         "forked from": info.forked_from,
         "failed by": found.failure,
-        "result": None if found.content is None else found.content if isinstance(found.content, str) else short(found.content),
+        "result": None
+        if found.content is None
+        else found.content
+        if isinstance(found.content, str)
+        else short(found.content),
     }
     for name, value in told.items():
         if value is not None:
@@ -114,7 +129,9 @@ def show_command(run_id: str, url: str, as_json: bool) -> None:  # noqa: FBT001 
 @URL
 @click.option("--approve", multiple=True, metavar="DIGEST", help="Run this call as shown.")
 @click.option("--approve-all", is_flag=True, help="Run all calls that nothing else is said of.")
-@click.option("--deny", multiple=True, metavar="DIGEST[=MESSAGE]", help="Do not run it; the model reads MESSAGE.")
+@click.option(
+    "--deny", multiple=True, metavar="DIGEST[=MESSAGE]", help="Do not run it; the model reads MESSAGE."
+)
 @click.option("--answer", multiple=True, metavar="DIGEST=TEXT", help="Do not run it; TEXT is its result.")
 @click.option("--edit", multiple=True, metavar="DIGEST=JSON", help="Run it with these arguments.")
 @click.option("--decisions", type=_FILE, help="A JSON object: digest -> decision, as from another program.")

@@ -37,7 +37,9 @@ _SETTINGS = ("url", "version", "lease", "on_interrupted")
     metavar="URL",
     help="The database: sqlite:///FILE or postgresql://...",
 )
-@click.option("--version", default="1", show_default=True, help="Carry on runs of this version of the agent only.")
+@click.option(
+    "--version", default="1", show_default=True, help="Carry on runs of this version of the agent only."
+)
 @click.option(
     "--lease",
     type=click.FloatRange(min=1),
@@ -59,7 +61,7 @@ _SETTINGS = ("url", "version", "lease", "on_interrupted")
     show_default=True,
     help="Seconds that steps under way have to end, once the worker is told to.",
 )
-def worker(
+def worker(  # noqa: PLR0917  # click gives every option by its name
     agent: str, url: str | None, version: str, lease: float, on_interrupted: str, grace: float
 ) -> None:
     """Carry durable runs of an agent on: those that were handed over, and those of processes that are lost.
@@ -75,7 +77,9 @@ def worker(
     threads = set(threading.enumerate())
     if _is_durable(found):
         context = click.get_current_context()
-        given = [name for name in _SETTINGS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+        given = [
+            name for name in _SETTINGS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        ]
         if given:
             option = given[0].replace("_", "-")
             raise click.UsageError(f"--{option}: {agent} is a DurableAgent, which has this setting with it")
@@ -117,7 +121,9 @@ async def _carry_on(durable: "DurableAgent[object]", grace: float) -> None:
     def tell() -> None:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)  # the next one ends the process, even if the loop is blocked
+            signal.signal(
+                number, signal.SIG_DFL
+            )  # the next one ends the process, even if the loop is blocked
         told.set()
 
     for number in _SIGNALS:

@@ -70,6 +70,8 @@ class Home:
         self._sending: set[asyncio.Future[None]] = set()  # a loop keeps no reference to its tasks
         self._at_work = 0  # steps under way that are not on record
         self._leaving = False
+        self.closed = False
+        self._guard: asyncio.Task[None] | None = None
         self._over = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: DBOSClient | None = None
@@ -92,7 +94,8 @@ class Home:
                 "name": self._app,
                 "system_database_url": self.url,
                 "executor_id": self.executor,
-                "application_version": self._version,
+                # DBOS has one application for each version in a database; agents of other names shall have theirs.
+                "application_version": f"{self._app}:{self._version}",
                 "serializer": DBOSPortableJSONSerializer(),
                 "log_level": "ERROR",
             }
@@ -108,12 +111,23 @@ class Home:
             raise
         self._keeper = threading.Thread(target=self._keep, name="capfold-lease", daemon=True)
         self._keeper.start()
+        self._guard = self._loop.create_task(self._until_the_loop_ends())
+
+    async def _until_the_loop_ends(self) -> None:
+        """Close what nobody closed when the event loop ends, which cancels its tasks; else DBOS keeps the process."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            if not self._leaving:
+                await self.close()
 
     async def close(self, patience: float = 0.0) -> int:
         """Begin no step any more, wait for those under way for so many seconds, and leave the runs to other processes.
 
         Returns how many were left.
         """
+        if self.closed:
+            return 0
         self._leaving = True
         end = asyncio.get_running_loop().time() + patience
         while self._at_work and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110  # until a time, too
@@ -130,6 +144,9 @@ class Home:
         left = await in_thread(self._leave)
         await in_thread(self.tables.close)
         Home.current = None
+        self.closed = True
+        if self._guard is not None:
+            self._guard.cancel()
         return left
 
     async def _cancel(self) -> None:

@@ -99,7 +99,7 @@ class DurableAgent(Generic[Out]):
             raise RuntimeError("DurableAgent runs on asyncio; on trio, use Agent itself")
         self._opening = self._opening or asyncio.Lock()
         async with self._opening:
-            if self._home is None:
+            if self._home is None or self._home.closed:
                 home = Home(self._url, self._worker, version=self._version, lease=self._lease)
                 await home.open()
                 self._home = home
@@ -215,7 +215,7 @@ class DurableAgent(Generic[Out]):
                 yield event_of(event)
 
     async def _opened(self) -> Home:
-        if self._home is None:
+        if self._home is None or self._home.closed:
             await self.open()
         assert self._home is not None
         return self._home

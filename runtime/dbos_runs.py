@@ -98,14 +98,14 @@ class DurableRuns:
         found = await client.list_workflows_async(workflow_ids=[run_id], name=WORKFLOW, load_input=False)
         if not found:
             raise LookupError(f"no durable run {run_id!r:.80} in this database")
-        waits = await in_thread(self.tables.waits)
+        waits = await in_thread(self.tables.waits, run_id)
         steps = await client.list_workflow_steps_async(run_id, load_output=False)
         last = max((number for one in steps if (number := step_of(one)) is not None), default=0)
         return _info(found[0], _pending(run_id, waits), last)
 
     async def pending(self, run_id: str) -> tuple[ApprovalRequest, ...]:
         """Return what a run and those below it wait for; none for one that does not wait, or is not known."""
-        waits = await in_thread(self.tables.waits)
+        waits = await in_thread(self.tables.waits, run_id)
         return _pending(run_id, waits)
 
     async def decide(self, run_id: str, decisions: Mapping[str, Decision], *, now: float) -> None:
@@ -114,9 +114,7 @@ class DurableRuns:
         All that one run waits for is decided at once. Raises DecisionError for decisions that do not fit, for a run
         that does not wait, and where somebody else has decided otherwise; LookupError for an id that is not known.
         """
-        waits = {
-            one: wait for one, wait in (await in_thread(self.tables.waits)).items() if is_within(one, run_id)
-        }
+        waits = await in_thread(self.tables.waits, run_id)
         if not waits:
             info = await self.show(run_id)
             raise DecisionError(f"run {run_id!r} waits for no decision: it is {info.status}")

@@ -234,9 +234,13 @@ class Tables:
             ("DELETE FROM capfold_waits WHERE run = :run AND topic = :topic", {"run": run, "topic": topic})
         )
 
-    def waits(self) -> dict[str, tuple[str, str]]:
-        """Return what runs wait for: topic and JSON by run."""
-        rows = self._do(("SELECT run, topic, asked FROM capfold_waits", {}))
+    def waits(self, tree: str | None = None) -> dict[str, tuple[str, str]]:
+        """Return what runs wait for, all or a run and those below it: topic and JSON by run."""
+        where, values = "", {}
+        if tree is not None:
+            where = " WHERE run = :tree OR substr(run, 1, :size) = :below"
+            values = {"tree": tree, "below": f"{tree}/", "size": len(tree) + 1}
+        rows = self._do((f"SELECT run, topic, asked FROM capfold_waits{where}", values))  # noqa: S608  # a text of ours
         return {row[0]: (row[1], row[2]) for row in rows}
 
     def decide(self, run: str, topic: str, body: str) -> str:

@@ -92,8 +92,8 @@ def started_of(tape: Tape) -> AuditRecord:
     return started
 
 
-def begun(setup: Setup, started: AuditRecord) -> machine.Moved:
-    """Start a run as it was started."""
+def begun(setup: Setup, started: AuditRecord, above: RunState | None = None) -> machine.Moved:
+    """Start a run as it was started. `above`: the run that called it."""
     facts = started.facts
     conversation = cast("str | None", facts.get("conversation"))
     return machine.start(
@@ -104,6 +104,7 @@ def begun(setup: Setup, started: AuditRecord) -> machine.Moved:
         context=cast("FrozenDict[Json]", facts["context"]),
         messages=() if conversation is not None else messages_of(facts["history"], started),
         conversation=conversation,
+        above=above,
     )
 
 

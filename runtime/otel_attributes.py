@@ -83,10 +83,7 @@ def agent_end(record: AuditRecord, write: Writer | None) -> Attributes:
     found: Attributes = {STATUS: status if isinstance(status, str) else "suspended"}
     output = record.facts.get("output")
     if write is not None and output is not None:
-        said = FrozenDict(
-            {"role": "assistant", "parts": FrozenList([_part(output)]), "finish_reason": "stop"}
-        )
-        _content(found, OUTPUT, FrozenList([said]), write)
+        _content(found, OUTPUT, FrozenList([_said("assistant", [_part(output)], "stop")]), write)
     return found
 
 

@@ -57,6 +57,7 @@ class _Reading:
         self._converter = client.data_converter
         self._todos: dict[int, Todo] = {}
         self._sent: set[str] = set()
+        self._epoch = 0
         self.start: Start | None = None
         self.texts: dict[str, str] = {}
         self.messages: dict[str, str] = {}
@@ -76,14 +77,15 @@ class _Reading:
         done = await self.decoded(payloads, Done)
         if done.text is not None:
             self.texts[todo.key] = done.text
-        self.wait = done.wait
-        if done.wait is not None:
+        if done.wait is not None and todo.epoch == self._epoch:  # else the workflow asks anew
+            self.wait = done.wait
             topic, asked = done.wait
             self.asked[topic] = asked
 
     async def scheduled(self, number: int, payloads: Sequence[Payload]) -> None:
         todo = self._todos[number] = await self.decoded(payloads, Todo)
         self.wait = None
+        self._epoch = max(self._epoch, todo.epoch)
         if todo.message is not None:
             topic, message = todo.message
             self.messages.setdefault(topic, message)

@@ -55,7 +55,7 @@ class RunWorkflow:
         self._epoch = 0
         self._begun: dict[str, int] = {}
         self._seen: set[str] = set()  # keys of steps that are under way or recorded
-        self._doing: set[workflow.ActivityHandle[Done]] = set()
+        self._doing: list[workflow.ActivityHandle[Done]] = []
         self._topic: str | None = None
         self._messages: dict[str, str] = {}
         self._wish: str | None = None
@@ -85,7 +85,7 @@ class RunWorkflow:
         if self._wish is not None:
             return
         self._wish = wish
-        for one in self._doing:  # its worker hears of it with the next heartbeat, and lets the run end
+        for one in tuple(self._doing):  # its worker hears of it with the next heartbeat, and lets the run end
             one.cancel()
 
     @workflow.update(name=CHILD)
@@ -110,15 +110,15 @@ class RunWorkflow:
         )  # the step asks for it itself
 
     async def _carry(self) -> str:
-        done = await self._do(Todo("", 1, 0, 0))
+        _, done = await self._do(Todo("", 1, 0, 0))
         while done.end is None:
             if done.wait is not None:
                 topic, message = await self._waited(done.wait[0])
-                done = await self._do(self._todo("", (topic, message)))
+                _, done = await self._do(self._todo("", (topic, message)))
             elif done.next:
                 done = await self._steps(done.next)
             else:
-                done = await self._do(self._todo(""))
+                _, done = await self._do(self._todo(""))
         self._show(done.status or "broken")
         return done.end
 
@@ -136,17 +136,18 @@ class RunWorkflow:
 
     async def _steps(self, keys: tuple[str, ...]) -> Done:
         """Perform steps at once, and those that can begin when one of them has ended; return what the last one said."""
-        doing: set[asyncio.Task[tuple[int, Done]]] = set()
+        doing: list[
+            asyncio.Task[tuple[int, Done]]
+        ] = []  # in order: a set has none that is the same each time
         said = Done()
         while keys or doing:
             for key in keys:
                 if key not in self._seen:
                     self._seen.add(key)
-                    doing.add(asyncio.create_task(self._step(key)))
+                    doing.append(asyncio.create_task(self._step(key)))
             if not doing:
                 break
-            done, left = await workflow.wait(doing, return_when=asyncio.FIRST_COMPLETED)
-            doing = set(left)
+            done, doing = await workflow.wait(doing, return_when=asyncio.FIRST_COMPLETED)
             keys = ()
             for task in done:
                 epoch, said = await task
@@ -158,7 +159,7 @@ class RunWorkflow:
     async def _step(self, key: str) -> tuple[int, Done]:
         todo = self._todo(key)
         try:
-            done = await self._do(todo)
+            epoch, done = await self._do(todo)
         except asyncio.CancelledError:
             if self._wish is None:
                 raise  # the worker drops it from its memory
@@ -167,13 +168,16 @@ class RunWorkflow:
             self._seen.discard(key)
             return todo.epoch, Done()
         self._known += 1
-        return todo.epoch, done
+        return epoch, done
 
     def _todo(self, key: str, message: tuple[str, str] | None = None) -> Todo:
         return Todo(key, self._begun.get(key, 0) + 1, self._known, self._epoch, message, self._wish)
 
-    async def _do(self, todo: Todo) -> Done:
-        """Have something done: by the worker that has the run in memory, or by any; again, where that is lost."""
+    async def _do(self, todo: Todo) -> tuple[int, Done]:
+        """Have something done: by the worker that has the run in memory, or by any; again, where that is lost.
+
+        Return what came of it, and the epoch of that.
+        """
         tries = 0
         while tries < self._start.attempts:
             try:
@@ -183,7 +187,7 @@ class RunWorkflow:
                 todo = self._todo(todo.key, todo.message)
                 continue
             self._home = done.home
-            return done
+            return todo.epoch, done
         raise ApplicationError(
             f"step {todo.key or 'after the last one'!r} was tried {self._start.attempts} times, and never "
             "came to its end",
@@ -204,12 +208,12 @@ class RunWorkflow:
             retry_policy=_ONCE,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
-        self._doing.add(handle)
+        self._doing.append(handle)
         try:
             done: Done = await handle
             return done
         finally:
-            self._doing.discard(handle)
+            self._doing.remove(handle)
 
     async def _failed(self, error: ActivityError, todo: Todo, tries: int) -> bool:
         """Take note of why something was not done; return whether it was tried. Raises ApplicationError."""

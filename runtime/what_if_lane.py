@@ -1,25 +1,27 @@
 """One lane of a what-if: a run driven on the facts of another, as far as they reach.
 
 What is on record for a step is taken for that step, whatever the other list made of it; from the first request that is
-not the one on record, the result is conditional.
+not the one on record, the result is conditional. With the run's own list, the lane comes to what the run came to.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from ..capabilities.call_state import CallState
-from ..capabilities.frozen import FrozenDict, FrozenList, Json, digest, same
+from ..capabilities.frozen import FrozenList, Json
 from ..capabilities.records import replace
-from ..capabilities.state import RunStatus
-from ..capabilities.verdict import Outcome
+from ..capabilities.run_parts import Stop
+from ..capabilities.state import RunState, RunStatus
 from . import machine
 from .audit import AuditRecord
 from .conversation import Conversation
 from .decisions import Approve, Decision
+from .errors import Blocked, LimitExceeded
 from .log import Log, Tail
 from .log_replay import begun
 from .phases import (
     AskApproval,
+    Broken,
     CallResult,
     Decided,
     Effect,
@@ -29,52 +31,69 @@ from .phases import (
     Executed,
     Finish,
     Gather,
+    Gathered,
+    Interrupted,
     Leave,
     Left,
     Open,
     Opened,
+    Phase,
     RequestModel,
     RunTools,
     Save,
     Saved,
+    Sent,
     Suspend,
     Undecided,
 )
-from .replay_facts import decision_of, entry_of, is_edge, latched, messages_of, read
-from .replay_requests import REQUEST_NOTES, gathered, responded
-from .replay_tape import Tape, Test, at_hooks, broken_in, cut_in, either, notes_of, of_kind
+from .replay_facts import broken_of, decision_of, entry_of, is_edge, latched, messages_of
+from .replay_requests import REQUEST_NOTES, bills_of, gathered, responded
+from .replay_tape import Tape, at_hooks, broken_in, either, notes_of, of_kind
 from .setup import Setup
+from .what_if_batch import Batches
+from .what_if_records import Recorded
+from .what_if_shown import shown
 from .work import MachineState
 
-NO_OUTCOME = "[not on record: this call did not run]"
 _REQUESTING = either(of_kind("model_responded"), at_hooks("wrap_model_request"), notes_of(*REQUEST_NOTES))
+# Where a run that waited may be cut short before it has heard the decisions.
+_RESUMING = (Phase.SUSPENDED, Phase.ENTERING)
 
 
 class Lane:
-    """One run under another list. `asked`: calls that a person was to decide; `why`: what made the rest conditional."""
+    """One run under another list. `asked`: calls that a person was to decide; `why`: what made the rest conditional.
 
-    def __init__(self, setup: Setup, tape: Tape) -> None:
+    `above`: the run that called it.
+    """
+
+    def __init__(self, setup: Setup, tape: Tape, above: RunState | None = None) -> None:
         """Start before the first record."""
         self.setup = setup
-        self.records = tape.records
-        self.started = tape.records[0]
+        self.above = above
+        self.records = Recorded(tape, setup.plan.members)
+        self.batches = Batches(self.records, setup, self._conditional)
         self.log = Log(tails=_heads(tape.records))
         self.asked: set[str] = set()
         self.conditional_from: int | None = None
         self.why: str | None = None
+        self._status: RunStatus | None = None
+        self._now = tape.records[0].at
         self._unsure: set[str] = set()
         self._shown = shown(tape.records)
+        self._gatherings: Counter[tuple[int, str]] = Counter()
 
     def drive(self) -> RunStatus | None:
         """Go on as far as the facts reach; return how the run ended, None where they ended before."""
-        state, effect, entries = begun(self.setup, self.started)
+        state, effect, entries = begun(self.setup, self.records.started, self.above)
         while True:
             self.log.append(entries)
-            if isinstance(effect, Finish | Suspend):
+            if isinstance(effect, Finish):
+                return "failed" if self._end_was_lost() else state.run.status
+            if isinstance(effect, Suspend):
                 return state.run.status
             event = self._event(state, effect)
             if event is None:
-                return None
+                return self._status
             state, effect, entries = machine.feed(state, event)
 
     def is_conditional(self, step: int, call: str) -> bool:
@@ -86,153 +105,217 @@ class Lane:
         if self.conditional_from is None or step < self.conditional_from:
             self.conditional_from, self.why = step, why
 
-    def _of_step(self, step: int, test: Test) -> Sequence[AuditRecord]:
-        return [record for record in self.records if record.step == step and test(record)]
+    def _end_was_lost(self) -> bool:
+        """Tell whether a sink refused the end of the run on record, which made it a failure whatever the list."""
+        return sum(record.kind == "run_ended" for record in self.records.all) > 1
+
+    def _at(self, records: Iterable[AuditRecord]) -> float:
+        """Return when an event came in: with its last record, and never before the one that came before it."""
+        self._now = max([self._now, *map(self.records.at, records)])
+        return self._now
+
+    # --- events
 
     def _event(self, state: MachineState, effect: Effect) -> Event | None:
-        now, step = self.started.at, state.run.run_step
-        cut = self._of_step(step, cut_in(state.phase))
-        if cut and not isinstance(effect, Save):
-            self._conditional(max(step, 1), f"the run on record was cut short while {state.phase.value}")
-            return None
+        step = state.run.run_step
+        if isinstance(effect, Save):
+            return self._saved(effect)
+        cut = self._cut(state, effect)
+        if cut is not None:
+            return self._interrupted(state, effect, cut)
+        if isinstance(effect, AskApproval | RunTools):
+            ended = self._ended_while_waiting(effect, step)
+            if ended is not None:
+                return ended
         if isinstance(effect, RequestModel):
             return self._responded(state, effect)
         if isinstance(effect, Gather):
-            test = either(of_kind("gathered"), notes_of("bills"), broken_in(state.phase))
-            own = [record for record in self._of_step(step, test) if record.hook in {None, _hook_of(effect)}]
-
-            def missing(what: str) -> Json:
-                self._conditional(max(step, 1), f"what {what} would have brought is not on record")
-                return None
-
-            return gathered(own, effect, now, missing)
+            return self._gathered(state, effect)
         if isinstance(effect, RunTools):
-            return Executed(now, tuple(self._result(effect, call) for call in effect.calls))
+            if self.batches.waits(effect):
+                self._status = "suspended"
+                return None
+            settled = self.batches.at(effect)
+            self._now = max(self._now, settled if settled is not None else self._now)
+            return Executed(self._now, self.batches.results(effect))
         if isinstance(effect, AskApproval):
-            waiting = self._waiting()
-            if waiting.issuperset(request.call_id for request in effect.requests):
-                self.asked |= waiting
-                return Undecided(now, "nobody had decided")
-            return Decided(now, tuple(self._decision(request.call_id, step) for request in effect.requests))
-        edges = self._of_step(step, lambda record: is_edge(record) and self._is_member(record))
+            return self._decided(effect, step)
         if isinstance(effect, Open):
-            return self._opened(effect, edges)
+            return self._opened(effect)
         if isinstance(effect, Enter):
-            return Entered(now, effect.run)
+            edges = self.records.entering
+            first = next(one for one in [*self.records.all[1:], self.records.started] if not is_edge(one))
+            return Entered(self._at([first]), latched(effect.run, edges), tuple(map(entry_of, edges)))
         if isinstance(effect, Leave):
-            return Left(now, effect.run)
-        if isinstance(effect, Save):
-            return Saved(now, effect.run, len(effect.messages))
+            edges = self.records.leaving
+            run, entries = latched(effect.run, edges), tuple(map(entry_of, edges))
+            return Left(self._now, run, entries, self.records.broken(step, Phase.LEAVING))
         return None
 
-    def _is_member(self, record: AuditRecord) -> bool:
-        """Tell whether a wrapper that is on record is in the other list too."""
-        return record.actor in self.setup.plan.members
-
-    def _opened(self, effect: Open, edges: Sequence[AuditRecord]) -> Event:
-        facts, started = self.started.facts, self.started
+    def _opened(self, effect: Open) -> Event:
+        started = self.records.started
+        facts, edges = started.facts, self.records.opening
         conversation = effect.conversation
         history = messages_of(facts["history"], started) if conversation is not None else ()
         if conversation is not None:
             conversation = Conversation(conversation.name, cast("int | None", facts.get("stored")))
-        run = latched(effect.run, edges)
-        return Opened(started.at, run, history, str(facts["instructions"]), conversation)
+        run, entries = latched(effect.run, edges), tuple(map(entry_of, edges))
+        broken = self.records.broken(0, Phase.OPENING)
+        instructions = str(facts["instructions"])
+        return Opened(started.at, run, history, instructions, conversation, entries, broken)
+
+    def _gathered(self, state: MachineState, effect: Gather) -> Gathered:
+        step, hook = state.run.run_step, effect.jobs[0].link.hook
+        groups = self.records.gatherings(step, hook, state.phase)
+        n = self._gatherings[step, hook]
+        self._gatherings[step, hook] += 1
+        own = groups[n] if n < len(groups) else ()
+        keys = {job.link.key for job in effect.jobs}
+        broken = self.records.standing([one for one in own if broken_in(state.phase)(one)])
+        if not any(one.actor in keys for one in own) and broken is None:
+            own = ()  # of gatherers that are not in the list, and so are their bills
+        known = [one for group in groups for one in group if one.kind == "gathered"]
+        failed = set() if broken is None else {job.link.key for job in effect.jobs}
+
+        def missing(what: str) -> Json:
+            if not failed:
+                self._conditional(max(step, 1), f"what {what} would have brought is not on record")
+            return None
+
+        came = gathered([*known, *own], effect, self._at(own), missing)
+        return came._replace(broken=broken)
 
     def _responded(self, state: MachineState, effect: RequestModel) -> Event | None:
         step = state.run.run_step
-        records = self._of_step(step, either(_REQUESTING, broken_in(state.phase)))
-        if not records or step not in self._shown:
+        records = self.records.of_step(step, either(_REQUESTING, broken_in(state.phase)))
+        if not records or not self._compare(step):
             self._conditional(step, "the run on record made no request here")
             return None
-        mine = shown(self.log).get(step)
-        if mine != self._shown[step]:
-            self._conditional(step, "the request would have been another one")
-        own = [record for record in records if not is_edge(record) or self._is_member(record)]
+        own = [record for record in records if not is_edge(record) or self.records.is_member(record)]
         made = [record for record in records if is_edge(record) and "response" in record.changes]
-        event = responded(own if len(own) == len(records) or not made else records, effect, self.started.at)
-        return event._replace(entries=())
+        whole = len(own) == len(records)
+        now = self._at([one for one in records if not is_edge(one)])
+        event = responded(own if whole or not made else records, effect, now)
+        if not whole:
+            event = event._replace(entries=())
+        lost = self._lost(state, effect, event.charged) if event.broken is not None else None
+        if lost is None:
+            return event
+        self._conditional(step, lost)
+        if not event.responses:
+            return None
+        return event._replace(broken=None, response=event.responses[-1])
 
-    def _waiting(self) -> set[str]:
-        """Return the calls for which the run on record still waits."""
-        decided = {record.call for record in self.records if record.kind == "call_decided"}
-        suspended = [record.facts["calls"] for record in self.records if record.kind == "run_suspended"]
-        asked = {str(call) for calls in suspended for call in cast(FrozenList, calls)}
-        return asked - decided
+    def _compare(self, step: int) -> bool:
+        """Tell whether a request is on record for a step; where it is another one, the rest is conditional."""
+        if step not in self._shown:
+            return False
+        if shown(self.log).get(step) != self._shown[step]:
+            self._conditional(step, "the request would have been another one")
+        return True
+
+    def _lost(self, state: MachineState, effect: RequestModel, charged: int) -> str | None:
+        """Say why what broke a request on record would not have done so here, or None."""
+        broken = self.records.broken(state.run.run_step, state.phase)
+        if broken is None:
+            return "the request was broken by a wrapper that is not in the list"
+        if not isinstance(broken.reason, LimitExceeded) or broken.reason.limit != "requests":
+            return None
+        if not self.setup.plan.chains["wrap_model_request"].links:
+            return "the request was sent again by a wrapper that is not in the list"
+        if effect.requests_left is not None and effect.requests_left > charged:
+            return "there would have been more requests left"
+        return None
+
+    def _decided(self, effect: AskApproval, step: int) -> Event:
+        waiting = self.records.waiting()
+        if waiting.issuperset(request.call_id for request in effect.requests):
+            self.asked |= waiting
+            return Undecided(self._now, "nobody had decided")
+        decided = self.records.of_step(step, of_kind("call_decided"))
+        now = self._at(decided)
+        return Decided(now, tuple(self._decision(request.call_id, step) for request in effect.requests))
 
     def _decision(self, call: str, step: int) -> Decision:
         self.asked.add(call)
-        decided = (one for one in self.records if one.kind == "call_decided" and one.call == call)
-        record = next(decided, None)
+        record = self.batches.last(call, "call_decided")
         if record is not None:
             return decision_of(record)
         self._unsure.add(call)
         self._conditional(step + 1, f"what a person would have decided on {call} is not on record")
         return Approve()
 
-    def _result(self, effect: RunTools, call: CallState) -> CallResult:
-        name = call.asked.id
-        mine = [record for record in self.records if record.call == name]
-        settled = next((one for one in mine if one.kind == "tool_settled"), None)
-        admitted = next((one for one in mine if one.kind == "call_admitted"), None)
-        step = effect.run.run_step
-        if settled is None or admitted is None:
-            self._conditional(step + 1, f"{name} did not run, so that its outcome is not on record")
-            return CallResult(replace(call, outcome=Outcome("succeeded", NO_OUTCOME, attempts=1)), effect.run)
-        if not same(admitted.facts["arguments"], call.arguments):
-            self._conditional(step + 1, f"{name} would have run with other arguments")
-        outcome = read(settled.facts["outcome"], Outcome, settled)
-        edges = [record for record in mine if is_edge(record) and self._is_member(record)]
-        extra = cast(int, settled.facts.get("extra", 0))
-        return CallResult(
-            replace(call, outcome=outcome), latched(effect.run, edges), extra, tuple(map(entry_of, edges))
-        )
+    def _saved(self, effect: Save) -> Event:
+        step, ended = effect.run.run_step, self.records.ended()
+        cut = self.records.cut(step, [Phase.SAVING])
+        facts: Mapping[str, Json] = ended.facts if ended is not None and ended.step == step else {}
+        run = effect.run
+        if cut is not None and facts.get("status") == "cancelled" != run.status:
+            run = replace(run, status="cancelled", output=None)
+        count = cast(int, facts.get("saved", len(effect.messages)))
+        return Saved(self._now, run, count, broken=self.records.broken(step, Phase.SAVING))
 
+    # --- runs that were cut short
 
-def _hook_of(effect: Gather) -> str:
-    return effect.jobs[0].link.hook
+    def _cut(self, state: MachineState, effect: Effect) -> AuditRecord | None:
+        """Return the record that the run on record was cut short where the lane is now, or None."""
+        step, phases = state.run.run_step, [state.phase]
+        if isinstance(effect, AskApproval):
+            if self._all_decided(effect):
+                return None
+            phases += _RESUMING
+        elif isinstance(effect, RunTools):
+            phases += _RESUMING if step else ()
+        elif isinstance(effect, Gather):
+            hook = effect.jobs[0].link.hook
+            done = len(self.records.gatherings(step, hook, state.phase))
+            if self._gatherings[step, hook] < done:
+                return None
+        return self.records.cut(step, phases)
+
+    def _ended_while_waiting(self, effect: AskApproval | RunTools, step: int) -> Interrupted | None:
+        """Return what ended a run that waited, in place of the decisions: what wrap_run latched, going or coming."""
+        if isinstance(effect, AskApproval) and self._all_decided(effect):
+            return None
+        run = latched(self.setup.blank, self.records.while_waiting(step))
+        results = self.batches.known(effect) if isinstance(effect, RunTools) else ()
+        if run.failed is not None:
+            reason = Blocked(message=run.failed.reason, key=run.failed.key, hook=run.failed.hook, step=step)
+            return Interrupted(self._now, Broken(reason), results)
+        if run.stopped is not None:
+            return Interrupted(self._now, None, results, None, run.stopped)
+        return None
+
+    def _all_decided(self, effect: AskApproval) -> bool:
+        return all(self.batches.last(one.call_id, "call_decided") for one in effect.requests)
+
+    def _interrupted(self, state: MachineState, effect: Effect, cut: AuditRecord) -> Interrupted:
+        """Return what cut the run short, and what was known by then."""
+        step, now = state.run.run_step, self._at([cut])
+        stop = Stop(str(cut.facts["stop"]), "caller", "stop") if "stop" in cut.facts else None
+        results: tuple[CallResult, ...] = ()
+        sent: Sent | None = None
+        if isinstance(effect, RunTools):
+            results = self.batches.known(effect)
+        elif isinstance(effect, RequestModel):
+            self._compare(step)
+            records: Sequence[AuditRecord] = [
+                one
+                for one in self.records.of_step(step, _REQUESTING)
+                if not is_edge(one) or self.records.is_member(one)
+            ]
+            came = responded(records, effect, now)
+            sent = Sent(came.charged, came.bills, came.responses, came.run, came.entries)
+        elif isinstance(effect, Gather):
+            after = self.records.of_step(step, notes_of("bills", "requests_without_response"))
+            after = [one for one in after if one.seq > cut.seq]
+            charged, bills = bills_of(after)
+            alone = [one.facts.get("requests_without_response", 0) for one in after]
+            sent = Sent(charged + sum(cast("list[int]", alone)), bills)
+        return Interrupted(now, broken_of([cut]), results, sent, stop)
 
 
 def _heads(records: Iterable[AuditRecord]) -> Sequence[Tail]:
     below = [cast(FrozenList, record.facts.get("below", FrozenList())) for record in records]
     pairs = [cast("Mapping[str, str]", one) for each in below for one in each]
     return [Tail(one["run"], 0, one["head"]) for one in pairs]
-
-
-_VIEW = ("messages", "response")
-
-
-def shown(records: Iterable[AuditRecord]) -> Mapping[int, str]:
-    """Return, per step, the digest of all that decides what its request shows: so requests are compared.
-
-    The messages that hooks brought in or changed, what became of the calls before, the view, and what was selected.
-    """
-    found: dict[int, str] = {}
-    so_far = ""
-    outcomes: dict[str, Json] = {}
-    view: Json = None
-    for record in records:
-        if record.kind == "step_started":
-            so_far, outcomes, view = digest([so_far, FrozenDict(outcomes)]), {}, None
-        elif record.kind in {"transition", "restored"} and not is_edge(record):
-            own = {name: record.changes[name] for name in _VIEW if name in record.changes}
-            if own:
-                so_far = digest([so_far, FrozenDict(own)])
-            view = record.changes.get("request_messages", view)
-            if record.call is not None and "outcome" in record.changes:
-                outcomes[record.call] = _said(cast("FrozenDict[Json]", record.changes["outcome"])["to"])
-        elif record.kind == "tool_settled" and record.call is not None:
-            outcomes[record.call] = _said(record.facts["outcome"])
-        elif record.kind == "call_refused" and record.call is not None:
-            outcomes[record.call] = _said(record.facts)
-        elif record.kind == "model_responded":
-            so_far = digest([so_far, record.facts["response"]])
-        elif record.kind == "note" and "asked_again" in record.facts:
-            so_far = digest([so_far, record.facts])
-        elif record.kind == "model_requested":
-            found[record.step] = digest([so_far, view, record.facts])
-    return found
-
-
-def _said(outcome: Json) -> Json:
-    facts = cast("FrozenDict[Json]", outcome)
-    return FrozenList([facts["status"], facts["content"]])

@@ -58,6 +58,11 @@ def dev_server(*options: str) -> Iterator[str]:
     port = free_port()
     command = [temporal, "server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--headless"]
     with serving([*command, "--log-level", "never", *options], port) as address:
+        end = time.monotonic() + PATIENCE
+        health = [temporal, "operator", "cluster", "health", "--address", address]
+        while subprocess.run(health, capture_output=True, check=False).returncode:
+            assert time.monotonic() < end, "the server is not healthy"
+            time.sleep(0.05)
         yield address
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from capfold.capabilities import AssistantMessage, Content, RequireApproval, ToolCall, is_destructive, tool
+from capfold.capabilities import Content, RequireApproval, ToolCall, call, is_destructive, tool
 from capfold.runtime import Agent, FunctionModel, ModelRequest
 
 NAME = "bench"
@@ -39,7 +39,7 @@ def make(folder: Path, steps: int = 10) -> Agent[str]:
         """Add one."""
         return str(number + 1)
 
-    @tool(idempotent=True)
+    @tool(idempotent=True, destructive=False)
     async def pause(number: int) -> str:
         """Take a second."""
         stamped(folder, f"pause {number}")
@@ -52,12 +52,12 @@ def make(folder: Path, steps: int = 10) -> Agent[str]:
         stamped(folder, f"pay {run}")
         return "paid"
 
-    async def reply(request: ModelRequest) -> AssistantMessage:
+    def reply(request: ModelRequest) -> str | list[ToolCall]:
         if request.step > steps:
-            return AssistantMessage("done")
+            return "done"
         word, _, run = _text(request.messages[0].content).partition(" ")
         arguments: dict[str, object] = {"number": request.step, **({"run": run} if word == "pay" else {})}
-        return AssistantMessage("", (ToolCall(f"call-{request.step}", word, _json(arguments)),))
+        return [call(word, arguments, id=f"call-{request.step}")]
 
     return Agent(
         NAME, FunctionModel(reply), tools=[add, pause, pay], capabilities=[RequireApproval(is_destructive)]
@@ -67,9 +67,3 @@ def make(folder: Path, steps: int = 10) -> Agent[str]:
 def _text(content: Content) -> str:
     assert isinstance(content, str)
     return content
-
-
-def _json(value: object) -> str:
-    import json
-
-    return json.dumps(value)

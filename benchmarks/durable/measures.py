@@ -20,18 +20,19 @@ from capfold.runtime.dbos_port import DurableAgent
 from .desk import make
 
 AT_ONCE = 50
+LEASE = 3.0
 STEPS = 10  # of the agent: each is a model request and a tool call, two steps on record
 RECORDED = 2 * STEPS + 2  # the last answer, and the end
 SETTLED = 3.0  # seconds before what waits is looked at
 WATCHED = 20.0
 
 
-@DBOS.step()  # type: ignore[misc]  # dbos types its decorators loosely
+@DBOS.step()
 async def _bare_step(text: str) -> str:
     return text
 
 
-@DBOS.workflow()  # type: ignore[misc]  # likewise
+@DBOS.workflow()
 async def _bare(text: str, steps: int) -> str:
     for _ in range(steps):
         text = await _bare_step(text)
@@ -91,8 +92,9 @@ async def waiting(url: str, folder: Path, number: int) -> dict[str, float]:
                     for i in range(first, min(first + AT_ONCE, number))
                 ]
             )
-        while len(await durable.list("waiting")) < number:
-            await asyncio.sleep(0.2)
+        while (found := {one.status for one in await durable.list()}) != {"waiting"}:
+            assert found <= {"queued", "running", "waiting"}, found
+            await asyncio.sleep(0.5)
         gc.collect()
         await asyncio.sleep(SETTLED)
         cpu, wall = time.process_time(), time.monotonic()
@@ -100,6 +102,16 @@ async def waiting(url: str, folder: Path, number: int) -> dict[str, float]:
         share = (time.process_time() - cpu) / (time.monotonic() - wall)
         print(json.dumps({"share": share, "megabytes": _resident(), "peak": _peak()}), flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    return {}
+
+
+async def carry_on(url: str, folder: Path, number: int) -> dict[str, float]:
+    """Be a worker with a lease of 3 seconds until somebody kills it; with a number, start a run of so many steps."""
+    async with DurableAgent(make(folder, number or 1_000), url, lease=LEASE) as durable:
+        print("{}", flush=True)
+        if number:
+            await durable.start("pause", run_id="r")
+        await asyncio.Event().wait()
     return {}
 
 
@@ -115,5 +127,5 @@ def _peak() -> float:
 
 if __name__ == "__main__":
     _name, _url, _folder, _number = sys.argv[1:]
-    _measures = {"cost": cost, "waiting": waiting}
+    _measures = {"cost": cost, "waiting": waiting, "carry_on": carry_on}
     print(json.dumps(asyncio.run(_measures[_name](_url, Path(_folder), int(_number)))))

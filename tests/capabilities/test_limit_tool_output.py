@@ -310,3 +310,22 @@ def test_what_cannot_work(make: Callable[[], object], error: type[Exception], wh
     """Bad values are refused when it is made, with what would do."""
     with pytest.raises(error, match=why):
         make()
+
+
+async def test_without_a_store_no_call_is_wrapped() -> None:
+    """The wrapper is for saving: without a store there is none around a call, and with one there is."""
+
+    @tool
+    def work() -> str:
+        """Do a piece of work."""
+        return LARGE
+
+    def wraps(capability: LimitToolOutput) -> bool:
+        return Agent("a", ScriptedModel([]), tools=[work], capabilities=[capability]).setup.plan.wraps
+
+    assert not wraps(SMALL)
+    assert wraps(LimitToolOutput(ROOM + 20, preview_bytes=20, store=MemoryBlobStore()))
+    result = await Agent("a", ScriptedModel([call("work"), "ok"]), tools=[work], capabilities=[SMALL]).run(
+        "x"
+    )
+    assert "not saved" in str(result.messages[2].content)

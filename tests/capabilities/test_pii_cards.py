@@ -88,6 +88,8 @@ def test_cards_as_people_write_them(text: str, expected: list[str]) -> None:
         "run-41111111111111111111",
         "41111111111111114111",
         "sha 9a4111111111111111b7c",
+        "JVBERiPjwlLAoJMTAgMCBvYm4111111111111111",
+        "4111111111111111JVBERiPjwlLAoJMTAgMCBvYm",
         "4111  1111  1111  1111",
         "4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1",
     ],

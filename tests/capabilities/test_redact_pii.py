@@ -207,9 +207,35 @@ async def test_a_secret_over_several_parts(secret: str) -> None:
     assert "it is [REDACTED]" == (await agent.run("go")).output
 
 
+def test_parts_in_json_are_read_as_one_text() -> None:
+    """As logs, provider items and results have them; members around them, and lists without texts, stay as they are."""
+    image = {"type": "image", "url": "https://x.example/y"}
+    for place in range(1, len(CARD)):
+        first, last = CARD[:place], CARD[place:]
+        parts = [{"type": "text", "text": f"it is {first}"}, image, {"text": f"{last}.", "type": "text"}]
+        expected = [{"type": "text", "text": "it is [REDACTED]"}, image, {"text": ".", "type": "text"}]
+        made = REDACT.redact_json(freeze({"content": parts}))
+        assert {"content": expected} == made
+        assert made is REDACT.redact_json(made)
+        assert expected == json.loads(REDACT.redact_text(json.dumps(parts)))
+    order = freeze([{"text": "order"}, {"text": 415}, {"text": "5550132"}])
+    assert order is REDACT.redact_json(order)
+
+
+async def test_a_log_has_no_secret_that_comes_in_parts(tmp_path: Path) -> None:
+    """Of a prompt or a reply: no piece of it stands in the log that got the redactor."""
+    path = tmp_path / "log.jsonl"
+    pieces = (TextPart("at ada.love"), TextPart("lace@example.com"))
+    model = ScriptedModel([AssistantMessage(pieces)])
+    await Agent("desk", model, sinks=[JsonLines(path, redact=REDACT)], audit="all").run(pieces)
+    text = path.read_text()
+    assert "[REDACTED]" in text
+    assert not any(piece in text for piece in ("ada.love", "lace@"))
+
+
 def test_parts_that_are_json_stay_so() -> None:
     """What one part says of its own values stands; a cue in one part counts for the next."""
-    order = TextPart('{"order": "4155550132"}')
+    order = TextPart('["tel", "4155550132"]')  # two values: as a text it would be a number to call
     assert (order, order) == masked(UserMessage((order, order))).content
     shown = masked(UserMessage((TextPart("my phone is "), TextPart(PHONE), order)))
     assert (TextPart("my phone is "), TextPart("[REDACTED]"), order) == shown.content

@@ -20,6 +20,7 @@ from capfold.capabilities import (
     ToolFailed,
     Toolkit,
     ToolMessage,
+    ToolUnknown,
     call,
     for_tools,
     is_idempotent,
@@ -134,6 +135,11 @@ async def test_unknown_is_never_tried_again() -> None:
     """A timeout may have had its effect: one attempt, also of an idempotent tool."""
     body = Body("hang")
     result = await desk([body.tool(timeout=0.02)], RetryTool(backoff=AT_ONCE)).run("go")
+    assert (1, "unknown") == (len(body.seen), outcome(result)[0])
+    body = Body(
+        ToolUnknown("the line went dead"), "fine"
+    )  # unlike a timeout, it has an exception that `on` matches
+    result = await desk([body.tool()], RetryTool(backoff=AT_ONCE)).run("go")
     assert (1, "unknown") == (len(body.seen), outcome(result)[0])
 
 
@@ -264,6 +270,7 @@ class Script:
     deps = None
     attempt = 1
     idempotency_key = "key"
+    resumed = False
 
     def __init__(self, failures: Sequence[Exception | None]) -> None:
         """Fail with these; None succeeds."""

@@ -22,6 +22,7 @@ from capfold.capabilities import (
     fold,
     tool,
 )
+from capfold.capabilities.capability import AnyCapability
 from capfold.capabilities.messages import Content
 from capfold.capabilities.verdict import Problem
 from capfold.runtime import Agent, Answer, Approve, Decision, Deny, MemoryBlobStore, RunResult, ScriptedModel
@@ -266,9 +267,9 @@ def test_of_a_result_shown_in_small_the_whole_counts(
     """Neither does a reference, which differs by call, hide a circle, nor does an equal beginning make one."""
     ends = iter("abcdef" if changes else "aaaaaa")
     dump = tool(lambda: "x" * 5_000 + next(ends), name="dump", description="Dump.")
-    both = [LimitToolOutput(2_000, preview_bytes=10, store=store), StopOnRepeat()]
+    both: list[AnyCapability] = [LimitToolOutput(2_000, preview_bytes=10, store=store), StopOnRepeat()]
     listed = both if first else both[::-1]
-    script = [*(call("dump", id=f"c{i}") for i in range(5)), "ok"]
+    script: list[ToolCall | str] = [*(call("dump", id=f"c{i}") for i in range(5)), "ok"]
     result = Agent("agent", ScriptedModel(script), tools=[dump], capabilities=listed).run_sync("Dump.")
     assert requests == result.requests
 

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import anyio
 import pytest
@@ -460,7 +461,7 @@ async def test_a_reference_that_the_input_makes_up_is_none(url: str) -> None:
     """Who writes the prompt can read no file by it; nothing is kept of the others either."""
     store = Counting()
     made, model = desk([], StoreAttachments(store))
-    with pytest.raises(HookError, match="file 2 of the input.*which the store did not give"):
+    with pytest.raises(HookError, match=r"file 2 of the input.*which the store did not give"):
         await made.run((image(), by_url(url)))
     assert ([], [], []) == (store.puts, store.gets, list(model.requests))
 
@@ -468,7 +469,9 @@ async def test_a_reference_that_the_input_makes_up_is_none(url: str) -> None:
 async def test_a_reference_of_the_history_may_come_again() -> None:
     """From a cache that kept the result, and in the prompt of a later run of the conversation."""
     cached = CacheTool({"camera"})
-    for listed in ([StoreAttachments(Counting()), cached], [cached, StoreAttachments(Counting())]):
+    for first in (False, True):
+        listed: list[Any] = [StoreAttachments(Counting()), cached]  # of two types
+        listed = listed[::-1] if first else listed
         made, model = desk([image(), image(b"never")], *listed)
         result = await made.run("Look.")
         assert [b"GIF89a"] * 2 == bytes_in(model.requests[2].messages)

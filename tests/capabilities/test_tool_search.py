@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capfold.capabilities import (
+    CallState,
     RefuseTools,
     RequireApproval,
     RunState,
@@ -17,6 +18,7 @@ from capfold.capabilities import (
     ToolSearch,
     call,
     fold,
+    hook,
     when,
 )
 from capfold.runtime import Agent, Approve, Deny, RunResult, ScriptedModel
@@ -51,6 +53,19 @@ def answers(result: RunResult[str]) -> list[list[str]]:
     """Return the names that each search told of."""
     told = [m for m in result.messages if isinstance(m, ToolMessage) and m.tool == "find_tools"]
     return [[one["name"] for one in json.loads(str(m.content))["found"]] for m in told]
+
+
+async def test_what_somebody_else_answered_offers_nothing() -> None:
+    """Of two answers the first stands: the model was not told of the tools, so they are not offered."""
+
+    @hook.admit_tool_execute
+    def instead(state: CallState) -> CallState:
+        return state.answer("Ask a person.") if state.name == "find_tools" else state
+
+    made, model = desk([find("rooms"), "ok"], instead, ToolSearch(), tools=TOOLS)
+    result = await made.run("go")
+    assert "Ask a person." == result.messages[2].content
+    assert [["find_tools"], ["find_tools"]] == offers(model)
 
 
 async def test_what_is_found_is_offered_from_the_next_request_on() -> None:

@@ -1,11 +1,13 @@
 """Views: trimming keeps requests balanced, and the balance check finds what is planted."""
 
+import gc
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
+from weakref import ref
 
 import pytest
 from attrs import evolve
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from capfold.capabilities.messages import (
@@ -22,6 +24,7 @@ from capfold.capabilities.views import (
     groups,
     keep_newest,
     map_message,
+    map_messages,
     view_problem,
 )
 from tests.shapes import shaped_histories
@@ -211,6 +214,61 @@ def test_map_message_remembers_per_message_and_function() -> None:
     assert map_message(louder, first) is map_message(louder, first)
     assert map_message(louder, first) is not map_message(louder, second)
     assert len(calls) == 2
+
+
+def louder(message: Message) -> Message:
+    """Return a message changed where it holds an `a`, and else the very message."""
+    return UserMessage("LOUD") if "a" in str(message.content) else message
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=40), min_size=1, max_size=4), st.data())
+def test_map_messages_is_the_map_of_each(steps: list[list[str]], data: st.DataObject) -> None:
+    """Whatever was mapped before, of the same history and of others that share its messages: each message is mapped."""
+    history: tuple[Message, ...] = ()
+    for texts in steps:
+        history += tuple(UserMessage(text) for text in texts)
+        view = history
+        other: bool = data.draw(st.booleans(), label="another history")
+        if history and other:
+            place = data.draw(st.integers(0, len(history) - 1))
+            view = (*history[:place], UserMessage(data.draw(st.sampled_from("abc"))), *history[place + 1 :])
+        for shown in (view, history):
+            mapped = map_messages(louder, shown)
+            assert len(shown) == len(mapped)
+            assert all(map_message(louder, old) is new for old, new in zip(shown, mapped, strict=True))
+            assert (mapped is shown) is all(map_message(louder, one) is one for one in shown)
+
+
+def test_map_messages_maps_what_is_new_only() -> None:
+    """Of a long history that grows, each message is given to the function once, and no message outlives its owner."""
+    calls: list[str] = []
+
+    def count(message: Message) -> Message:
+        calls.append(str(message.content))
+        return message
+
+    history: tuple[Message, ...] = ()
+    for i in range(200):
+        history += (UserMessage(f"{i}"),)
+        assert map_messages(count, history) is history
+    assert [f"{i}" for i in range(200)] == calls
+    kept = ref(history[0])
+    del history
+    gc.collect()
+    assert kept() is None
+
+
+def test_map_messages_keeps_nothing_for_a_function_made_anew() -> None:
+    """A lambda is another function at each call: what it made of a long history is not kept for it."""
+    history = tuple(UserMessage(f"{i}") for i in range(100))
+    seen = [ref(louder) for louder in [_maker() for _ in range(30)] if map_messages(louder, history)]
+    gc.collect()
+    assert sum(one() is not None for one in seen) <= 10
+
+
+def _maker() -> Callable[[Message], Message]:
+    return lambda message: message
 
 
 def test_map_message_does_not_grow_without_bound() -> None:

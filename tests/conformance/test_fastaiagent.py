@@ -1124,11 +1124,9 @@ async def test_f82_one_root_span_with_the_children_in_order() -> None:
         """Do a piece of work."""
         return f"done {n}"
 
-    replies = [call("work", {"n": 1}), call("work", {"n": 2}), "done"]
+    model = ScriptedModel([call("work", {"n": 1}), call("work", {"n": 2}), "done"])
     spans = OtelSpans(tracer_provider=provider)
-    result = await Agent(
-        "a", ScriptedModel(replies), tools=[work], capabilities=[ToolBudget(2)], sinks=[spans]
-    ).run("go")
+    result = await Agent("a", model, tools=[work], capabilities=[ToolBudget(2)], sinks=[spans]).run("go")
     *below, root = exporter.get_finished_spans()
     assert "invoke_agent a" == root.name
     assert root.parent is None

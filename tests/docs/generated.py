@@ -30,7 +30,7 @@ from tests.corruption.cases import GROUPS
 from tests.docs.pages import WRITTEN, name_of
 
 _BLOCK = re.compile(r"(<!-- (\w+):begin -->\n)(.*?)(<!-- \2:end -->)", re.DOTALL)
-_ELSEWHERE = frozenset({"benchmarks"})
+_ELSEWHERE = frozenset({"benchmarks", "durable"})
 
 
 def first_sentence(thing: object) -> str:

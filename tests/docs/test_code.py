@@ -14,7 +14,7 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks, name_of
 
 ELISION = "..."
 # What a page needs that is not in the base install: it is skipped where that is missing.
-NEEDS = {"docs/agent-hooks.md": "agent_hooks"}
+NEEDS = {"docs/agent-hooks.md": "agent_hooks", "docs/durable.md": "dbos", "docs/temporal.md": "temporalio"}
 # What differs with every detail of a run: how many records it has, and digests.
 VOLATILE = re.compile(r"\b\d+(?= records)|(?<=sha256 )[0-9a-f]+|\x1b\[\d*m")
 

@@ -57,7 +57,9 @@ def test_dependencies_have_bounds_and_reasons(root: Path) -> None:
     named = {"dependencies", *extras, *data["dependency-groups"]}
     assert named <= set(lists)
     assert [line for key in named for line in without_reason(lists[key]) if "include-group" not in line] == []
-    assert [entry for entry in chain(project["dependencies"], *extras.values()) if not re.search("[>=]=", entry)] == []
+    assert [
+        entry for entry in chain(project["dependencies"], *extras.values()) if not re.search("[>=]=", entry)
+    ] == []
 
 
 def test_silenced_lines_have_reasons(root: Path) -> None:

@@ -79,7 +79,9 @@ def start(**prompts: str) -> None:
         async with shop.durable as durable:
             for run_id, prompt in prompts.items():
                 await durable.start(prompt, run_id=run_id)
-            while any(one.status in {"queued", "running"} for one in await durable.list()):
+            while any(  # noqa: ASYNC110  # a database tells nobody
+                one.status in {"queued", "running"} for one in await durable.list()
+            ):
                 await asyncio.sleep(0.05)
 
     asyncio.run(started())

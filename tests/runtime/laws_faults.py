@@ -392,7 +392,7 @@ class AnothersSlot(Capability):
 
 
 @frozen
-class ClearsStop(Capability):
+class RenamesRun(Capability):
     """Changes the run's identity."""
 
     def after_run(self, state: RunState) -> RunState:
@@ -542,7 +542,7 @@ FAULTS: tuple[tuple[str, AnyCapability], ...] = (
     *(("owner", Forges(name)) for name in _RUNTIME_FIELDS),
     *(
         ("owner", made())
-        for made in (AnothersSlot, ClearsStop, RewritesHistory, TakesBack, Whitewashes, AsksAgainEarly)
+        for made in (AnothersSlot, RenamesRun, RewritesHistory, TakesBack, Whitewashes, AsksAgainEarly)
     ),
     *(("silent", made()) for made in (EqualCopy, EqualMessages, EqualArguments)),
     *(("idempotent", made()) for made in (AddsEachTime, HalfEachTime, CountsEachTime)),

@@ -150,11 +150,12 @@ async def test_what_is_no_file_of_the_folder(tmp_path: Path) -> None:
     store, folder, outside = FolderBlobStore(tmp_path / "blobs"), tmp_path / "blobs", tmp_path / "outside"
     ref = await store.put("name", b"data", TEXT)
     outside.write_bytes(b"data")
-    for place in (
+    places: list[Callable[[], None]] = [
         lambda: (folder / ref).symlink_to(outside),
         lambda: (folder / ref).symlink_to(tmp_path / "nowhere"),
         lambda: os.mkfifo(folder / ref),
-    ):
+    ]
+    for place in places:
         (folder / ref).unlink()
         place()
         with pytest.raises(StoreError, match="no plain file"):

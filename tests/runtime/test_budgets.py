@@ -331,7 +331,11 @@ async def test_a_call_whose_sub_agent_waits_takes_one_unit(most: int, text: bool
     child = made([batch(1), batch(2), "found"], bodies, RequireApproval({"work"}), name="child")
     replies = [[call("ask", {"task": "go"}, id="a")], [call("ask", {"task": "go"}, id="b")], "ok"]
     agent = made(
-        replies, bodies, SharedBudget("web", most), tools=[child.as_tool("Ask.", name="ask")], deps={"web": web}
+        replies,
+        bodies,
+        SharedBudget("web", most),
+        tools=[child.as_tool("Ask.", name="ask")],
+        deps={"web": web},
     )
     result = await agent.run("Go.")
     for done in ([], [1]):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("dbos", reason="dbos is missing: it is the extra `dbos`")
+from tests.runtime.durable_shop import effects, make, result, run, start
 
-from tests.runtime.durable_shop import effects, make, result, run, start  # noqa: E402  # where dbos is missing, skipped
+pytest.importorskip("dbos", reason="dbos is missing: it is the extra `dbos`")
 
 
 @pytest.fixture
@@ -38,7 +38,11 @@ def test_runs_are_listed_and_shown(url: str, monkeypatch: pytest.MonkeyPatch) ->
     assert any(line.endswith('shop calls pay with {"amount": 1}') for line in lines)
 
     (waiting,) = json.loads(run("runs", "list", "--status", "waiting", "--json").stdout)
-    assert ("r-pay", "waiting", "pay") == (waiting["run_id"], waiting["status"], waiting["pending"][0]["tool"])
+    assert ("r-pay", "waiting", "pay") == (
+        waiting["run_id"],
+        waiting["status"],
+        waiting["pending"][0]["tool"],
+    )
     assert 1 == len(json.loads(run("runs", "list", "--limit", "1", "--json").stdout))
 
     shown = run("runs", "show", "r-pay").stdout
@@ -137,7 +141,12 @@ def test_a_stop_ends_a_run_that_waits(url: str, tmp_path: Path) -> None:
 def test_unknown_runs_are_named(url: str) -> None:
     """Every command that takes a run says which one there is not."""
     start()
-    for words in (["show", "r-1"], ["decide", "r-1", "--approve-all"], ["fork", "r-1", "1"], ["stop", "r-1", "Stop."]):
+    for words in (
+        ["show", "r-1"],
+        ["decide", "r-1", "--approve-all"],
+        ["fork", "r-1", "1"],
+        ["stop", "r-1", "Stop."],
+    ):
         unknown = run("runs", *words, "--url", url)
         assert (2, True) == (unknown.exit_code, "no durable run 'r-1'" in unknown.stderr), unknown.output
 
@@ -150,7 +159,11 @@ def test_unknown_runs_are_named(url: str) -> None:
         ("sqlite://", 2, "need a file"),
         ("sqlite:///missing.sqlite", 2, "there is no file missing.sqlite"),
         ("sqlite:///empty.sqlite", 2, "no durable runs in sqlite:///empty.sqlite"),
-        ("postgresql://someone:secret@127.0.0.1:1/x", 1, "cannot reach postgresql://someone:***@127.0.0.1:1/x"),
+        (
+            "postgresql://someone:secret@127.0.0.1:1/x",
+            1,
+            "cannot reach postgresql://someone:***@127.0.0.1:1/x",
+        ),
     ],
 )
 def test_wrong_urls_are_told_apart(
@@ -172,7 +185,10 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.delitem(sys.modules, name)
     for words in (["runs", "list"], ["runs", "show", "r"], ["worker", "shop:agent"]):
         missing = run(*words, "--url", "sqlite:///runs.sqlite")
-        assert (2, "durable runs need DBOS: pip install 'capfold[dbos]'\n") == (missing.exit_code, missing.stderr)
+        assert (2, "durable runs need DBOS: pip install 'capfold[dbos]'\n") == (
+            missing.exit_code,
+            missing.stderr,
+        )
 
 
 def test_a_first_word_that_is_neither_is_a_wrong_call() -> None:

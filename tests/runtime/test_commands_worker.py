@@ -1,25 +1,15 @@
 """`capfold worker`: processes that carry runs on, and hand them over when they are told to end."""
 
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.postgres import PostgresServer, postgres_server
+from tests.runtime.durable_shop import LEASE, effects, make, run, start, until, worker
 
 pytest.importorskip("dbos", reason="dbos is missing: it is the extra `dbos`")
-
-import signal  # noqa: E402  # with what needs dbos
-
-from tests.runtime.durable_shop import (  # noqa: E402  # where dbos is missing, this is skipped
-    LEASE,
-    effects,
-    make,
-    run,
-    start,
-    until,
-    worker,
-)
 
 __all__ = ["postgres_server"]
 
@@ -47,12 +37,6 @@ def status(run_id: str) -> str:
     return line.split()[1]
 
 
-def carried_by(run_id: str, others: str = "") -> bool:
-    """Tell whether a run that waits is in another process than those before."""
-    shown = run("runs", "list", "--json").stdout
-    return others not in shown if others else run_id in shown
-
-
 def approve(run_id: str) -> None:
     """Decide that what waits may run."""
     decided = run("runs", "decide", run_id, "--approve-all")
@@ -76,7 +60,11 @@ def test_a_worker_hands_over_what_it_works_on(
         first.tell()
         assert 0 == first.ended()
     assert "ended; 2 runs handed over" in first.said
-    assert (["begun 8", "paid 8"], "queued", "waiting") == (effects(tmp_path), status("r-1"), status("r-waits"))
+    assert (["begun 8", "paid 8"], "queued", "waiting") == (
+        effects(tmp_path),
+        status("r-1"),
+        status("r-waits"),
+    )
     with worker(tmp_path) as second:
         until(lambda: status("r-1") == "completed")
         approve("r-waits")
@@ -133,7 +121,9 @@ def test_a_durable_agent_brings_its_settings(shop: Path) -> None:
         only.tell()
         assert 0 == only.ended()
     wrong = run("worker", "shop:durable", "--lease", "3")
-    assert (2, True) == (wrong.exit_code, "--lease: shop:durable is a DurableAgent" in wrong.stderr), wrong.output
+    assert (2, True) == (wrong.exit_code, "--lease: shop:durable is a DurableAgent" in wrong.stderr), (
+        wrong.output
+    )
 
 
 def test_what_cannot_be_carried_on_is_a_wrong_call(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from tests.runtime.durable_desk import BySteps
 
 pytest.importorskip("dbos", reason="dbos is missing: it is the extra `dbos`")
 
+from capfold.runtime.dbos_home import Home
 from capfold.runtime.dbos_port import DurableAgent
 from capfold.runtime.dbos_runs import DurableRuns
 
@@ -76,6 +77,15 @@ async def test_it_needs_a_file_and_nothing_else(url: str) -> None:
         assert (result.state.run_id, "completed") == (info.run_id, info.status)
     finally:
         await durable.close()
+
+
+def test_what_nobody_closed_ends_with_its_event_loop(url: str) -> None:
+    """One line is enough for a script: nothing is left that would keep the process, and the agent can be used again."""
+    durable = DurableAgent(desk(("done",)), url)
+    for n in range(2):
+        assert "done" == asyncio.run(durable.run("go", run_id=f"run-{n}")).output
+        assert Home.current is None
+    asyncio.run(durable.close())
 
 
 async def test_decisions_may_come_days_later_from_any_process(url: str) -> None:

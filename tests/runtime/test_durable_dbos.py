@@ -42,7 +42,7 @@ MOMENTS = range(1, 3 * len(STEPS) + 1)
 SOME = (2, 4, 5, 6, 8, 9, 11, 13, 14, 21)
 PLACES = tuple(MOMENTS) if os.environ.get("CAPFOLD_FULL") else SOME
 INSIDE_PAY = 14  # the second payment was made, and is not recorded
-SECONDS = 60
+SECONDS = 120
 AT_ONCE = 5
 
 

@@ -344,7 +344,8 @@ async def test_deadline_covers_a_person_who_is_asked_within_the_run() -> None:
     "bad",
     [
         {"cost": -0.01}, {"cost": float("nan")}, {"cost": float("inf")}, {"cost": True}, {"cost": "1"},
-        {"deadline": float("inf")}, {"tool_timeout": 10**400}, {"cost": 10**400}, {"request_timeout": float("inf")}, {"request_timeout": True},
+        {"deadline": float("inf")}, {"tool_timeout": 10**400}, {"cost": 10**400},
+        {"request_timeout": float("inf")}, {"request_timeout": True},
         {"total_tokens": 1.5}, {"tool_calls": True},
     ],
 )  # fmt: skip

@@ -68,7 +68,8 @@ def test_cost_of_a_response(price: Price, usage: Usage, expected: float | None) 
     ("bad", "error"),
     [
         ({"input": -1, "output": 1}, ValueError), ({"input": 1, "output": float("nan")}, ValueError),
-        ({"input": 1, "output": float("inf")}, ValueError), ({"input": 10**400, "output": 1}, ValueError), ({"input": "1", "output": 1}, TypeError),
+        ({"input": 1, "output": float("inf")}, ValueError), ({"input": 10**400, "output": 1}, ValueError),
+        ({"input": "1", "output": 1}, TypeError),
         ({"input": True, "output": 1}, TypeError), ({"input": None, "output": 1}, TypeError),
         ({"input": 1, "output": 1, "cached": -1}, ValueError),
     ],

@@ -434,3 +434,18 @@ def test_the_scripts_are_suspended_and_resumed(approvals: tuple[str, ...]) -> No
     script = Script(replies, approvals=approvals)
     _, _, _, times = anyio.run(through_snapshots, script)
     assert 2 == times
+
+
+async def test_decisions_by_which_a_run_ends_end_it_inside_its_wrappers() -> None:
+    """What ends the run is found when wrap_run has been entered again: the denied call is denied, not cut short."""
+    replies: tuple[Reply, ...] = (
+        call("nowhere", {"n": 1}),
+        [call("look", {"n": 1}), call("nowhere", {"n": 1})],
+    )
+    script = Script(replies, hooks=(Gathers(),), approvals=("look",))
+    asked, reason = await end_by(by_run(script.agent(asks=True), script))
+    resumed, later, records, times = await through_snapshots(script)
+    assert 1 == times
+    assert reason == later
+    assert remaining(asked.log) == remaining(records)
+    assert asked.messages == resumed.messages

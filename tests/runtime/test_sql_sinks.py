@@ -209,7 +209,7 @@ def test_every_flipped_byte_of_a_row_is_found(place: Place) -> None:
         place.sql(f"UPDATE capfold_log_head SET {change}")  # noqa: S608  # from above
         broken(place)
         version, records, seal = before
-        place.sql(f"UPDATE capfold_log_head SET version={version}, records={records}, seal='{seal}'")  # noqa: S608
+        place.sql(f"UPDATE capfold_log_head SET version={version}, records={records}, seal='{seal}'")  # noqa: S608  # as read
     assert 2 == verify(read_log(place.location)).records
 
 

@@ -21,15 +21,15 @@ from tests.temporal import temporal_server
 
 pytest.importorskip("temporalio", reason="temporalio is missing: it is the extra `temporal`")
 
-from temporalio.api.enums.v1 import EventType  # where temporalio is missing, this is skipped
-from temporalio.client import Client  # as above
-from temporalio.worker import Replayer  # as above
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.worker import Replayer
 
-from capfold.runtime.durable_engine import Policy  # as above
-from capfold.runtime.temporal_port import TemporalAgent  # as above
-from capfold.runtime.temporal_records import STEP, Done, Todo, with_records  # as above
-from capfold.runtime.temporal_workflow import RunWorkflow  # as above
-from tests.runtime.temporal_processes import LEASE, make  # as above
+from capfold.runtime.durable_engine import Policy
+from capfold.runtime.temporal_port import TemporalAgent
+from capfold.runtime.temporal_records import STEP, Done, Todo, with_records
+from capfold.runtime.temporal_workflow import RunWorkflow
+from tests.runtime.temporal_processes import LEASE, make
 
 __all__ = ["temporal_server"]
 STEPS = [
@@ -168,23 +168,6 @@ def check_once(result: RunResult[str], done: list[str], local: RunResult[str]) -
         assert bodies(result) == bodies(local)
 
 
-async def test_an_interrupted_call_is_run_again_where_that_is_wanted(
-    temporal_server: str, tmp_path: Path
-) -> None:
-    """`on_interrupted="retry"`: it runs twice, with one key, as attempts one and two, and the log says so."""
-    with nursery(temporal_server, tmp_path) as nurse:
-        async with asyncio.timeout(SECONDS):
-            nurse.start("again", str(INSIDE_PAY))
-            async with await survivor(temporal_server, tmp_path, "again", "retry") as durable:
-                result = await durable.result("again")
-    lines = [line.split() for line in (tmp_path / "again").read_text().splitlines()]
-    paid = [line for line in lines if line[:2] == ["pay", "3"]]
-    assert [["pay", "3", "1", "again:2:call_4_0"], ["pay", "3", "2", "again:2:call_4_0"]] == paid
-    notes = [record.facts for record in result.log if "interrupted" in record.facts]
-    assert [{"interrupted": 1, "handled": "retry"}] == notes
-    assert "completed" == result.status
-
-
 DECISIONS: tuple[tuple[Decision, int, str, str], ...] = (
     (Approve(), 2, "succeeded", "paid 3"),
     (Deny("It was paid, says the bank."), 1, "unknown", "It was paid, says the bank."),
@@ -192,32 +175,45 @@ DECISIONS: tuple[tuple[Decision, int, str, str], ...] = (
 )
 
 
-async def test_a_person_may_decide_what_becomes_of_an_interrupted_call(
-    temporal_server: str, tmp_path: Path
-) -> None:
-    """`on_interrupted="ask"`: run it again, leave it, or say what came of it; the log says what was decided."""
-
-    async def one(nurse: Nursery, number: int) -> None:
-        decision, times, status, content = DECISIONS[number]
-        run_id = f"asked-{number}"
-        nurse.start(run_id, str(INSIDE_PAY))
-        async with await survivor(temporal_server, tmp_path, run_id, "ask") as durable:
-            pending: Sequence[ApprovalRequest] = ()
-            while not pending:
-                pending = await durable.pending(run_id)
-                await asyncio.sleep(0.05)
-            assert [("pay", {"n": 3})] == [(request.tool, request.arguments) for request in pending]
-            result = await durable.resume(run_id, {pending[0].digest: decision})
-        assert times == effects(tmp_path, run_id).count("pay 3")
-        assert ("pay", status) == results(result.messages)[-1]
-        assert content == contents(result.messages)[-1]
-        (note,) = [record.facts for record in result.log if "interrupted" in record.facts]
-        assert "ask" == note["handled"]
-
+async def test_an_interrupted_call_is_handled_as_configured(temporal_server: str, tmp_path: Path) -> None:
+    """Run again, with one key, as attempts one and two; or a person says what becomes of it. The log says which."""
     with nursery(temporal_server, tmp_path) as nurse:
         async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as group:
+            group.create_task(runs_again(temporal_server, nurse, tmp_path))
             for number in range(len(DECISIONS)):
-                group.create_task(one(nurse, number))
+                group.create_task(is_asked(temporal_server, nurse, tmp_path, number))
+
+
+async def runs_again(server: str, nurse: Nursery, folder: Path) -> None:
+    """`on_interrupted="retry"`."""
+    nurse.start("again", str(INSIDE_PAY))
+    async with await survivor(server, folder, "again", "retry") as durable:
+        result = await durable.result("again")
+    lines = [line.split() for line in (folder / "again").read_text().splitlines()]
+    paid = [line for line in lines if line[:2] == ["pay", "3"]]
+    assert [["pay", "3", "1", "again:2:call_4_0"], ["pay", "3", "2", "again:2:call_4_0"]] == paid
+    notes = [record.facts for record in result.log if "interrupted" in record.facts]
+    assert [{"interrupted": 1, "handled": "retry"}] == notes
+    assert "completed" == result.status
+
+
+async def is_asked(server: str, nurse: Nursery, folder: Path, number: int) -> None:
+    """`on_interrupted="ask"`: run it again, leave it, or say what came of it."""
+    decision, times, status, content = DECISIONS[number]
+    run_id = f"asked-{number}"
+    nurse.start(run_id, str(INSIDE_PAY))
+    async with await survivor(server, folder, run_id, "ask") as durable:
+        pending: Sequence[ApprovalRequest] = ()
+        while not pending:
+            pending = await durable.pending(run_id)
+            await asyncio.sleep(0.05)
+        assert [("pay", {"n": 3})] == [(request.tool, request.arguments) for request in pending]
+        result = await durable.resume(run_id, {pending[0].digest: decision})
+    assert times == effects(folder, run_id).count("pay 3")
+    assert ("pay", status) == results(result.messages)[-1]
+    assert content == contents(result.messages)[-1]
+    (note,) = [record.facts for record in result.log if "interrupted" in record.facts]
+    assert "ask" == note["handled"]
 
 
 async def test_a_process_that_was_frozen_changes_nothing(temporal_server: str, tmp_path: Path) -> None:

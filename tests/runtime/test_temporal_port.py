@@ -27,14 +27,14 @@ from tests.temporal import program, temporal_server
 
 pytest.importorskip("temporalio", reason="temporalio is missing: it is the extra `temporal`")
 
-from temporalio.client import Client, WorkflowFailureError  # where it is missing, this is skipped
-from temporalio.service import RPCError  # as above
-from temporalio.testing import WorkflowEnvironment  # as above
-from temporalio.worker import Replayer  # as above
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.service import RPCError
+from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Replayer
 
-from capfold.runtime.temporal_port import TemporalAgent  # as above
-from capfold.runtime.temporal_records import with_records  # as above
-from capfold.runtime.temporal_workflow import RunWorkflow  # as above
+from capfold.runtime.temporal_port import TemporalAgent
+from capfold.runtime.temporal_records import with_records
+from capfold.runtime.temporal_workflow import RunWorkflow
 
 __all__ = ["temporal_server"]
 SECONDS = 60

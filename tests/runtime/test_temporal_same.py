@@ -12,12 +12,15 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 pytest.importorskip("temporalio", reason="temporalio is missing: it is the extra `temporal`")
 
-from temporalio.client import Client  # where temporalio is missing, this is skipped
+from temporalio.client import Client
+from temporalio.worker import Replayer
 
-from capfold.runtime.temporal_port import TemporalAgent  # as above
-from tests.runtime.durable_desk import BySteps, bodies, local  # as above
-from tests.runtime.test_same_everywhere import CARRIED, Script, decide, scripts  # as above
-from tests.temporal import temporal_server  # as above
+from capfold.runtime.temporal_port import TemporalAgent
+from capfold.runtime.temporal_records import with_records
+from capfold.runtime.temporal_workflow import RunWorkflow
+from tests.runtime.durable_desk import BySteps, bodies, local
+from tests.runtime.test_same_everywhere import CARRIED, Script, decide, scripts
+from tests.temporal import temporal_server
 
 __all__ = ["temporal_server"]
 SCRIPTS = 100 if os.environ.get("CAPFOLD_FULL") else 8
@@ -67,9 +70,11 @@ async def by_temporal(client: Client, script: Script, run_id: str, *, asks: bool
 async def test_a_run_on_temporal_comes_to_the_same(temporal_server: str, least: int) -> None:
     """One final state, one reason, one log head; where people decide by signals, but for the records of that.
 
-    Read from the history afterwards, nothing is performed: the agent that reads it has no worker any more.
+    Read from the history afterwards, nothing is performed: the agent that reads it has no worker any more. The
+    workflow, played again from its history, gives the same commands.
     """
-    client = await Client.connect(temporal_server)
+    client = with_records(await Client.connect(temporal_server))
+    replayer = Replayer(workflows=[RunWorkflow], data_converter=client.data_converter)
     room = asyncio.Semaphore(AT_ONCE)
 
     async def both(number: int, script: Script) -> None:
@@ -81,6 +86,8 @@ async def test_a_run_on_temporal_comes_to_the_same(temporal_server: str, least: 
             durable = await by_temporal(client, script, run_id, asks=asks)
             reader = TemporalAgent(durable.agent, client, task_queue=durable.runs.task_queue, works=False)
             found, why = await local(reader.result(run_id))
+            history = await client.get_workflow_handle(run_id).fetch_history()
+            await replayer.replay_workflow(history)
             carried = set() if asks else CARRIED
             assert bodies(result, *carried) == bodies(found, *carried)
             assert result.log.head == found.log.head or not asks

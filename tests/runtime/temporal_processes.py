@@ -1,8 +1,8 @@
 """Processes that carry runs on with Temporal, and die where they are told to: run as a program, for tests.
 
 `python -m tests.runtime.temporal_processes SERVER FOLDER` reads lines `RUN PLACE` from its input; for each it forks a
-process that starts the run, on a task queue of that run's, and ends itself, by SIGKILL, at the place: the n-th moment of
-its steps, where each step has three (begun, performed, told); or `slow`: at none, in a tool that takes its time. It
+process that starts the run, on a task queue of that run's, and ends itself, by SIGKILL, at the place: the n-th moment
+of its steps, where each step has three (begun, performed, told); or `slow`: at none, in a tool that takes its time. It
 prints the process's id.
 """
 
@@ -106,7 +106,7 @@ def main(server: str, folder: str) -> None:
                 asyncio.run(start(server, Path(folder), run_id, place))
             finally:
                 os._exit(0)
-        print(child, flush=True)
+        print(child, flush=True)  # noqa: T201  # it is what the test reads
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ room. A process that was only frozen finds that its records are refused, and hol
 
 import asyncio
 import contextvars
+import hashlib
 import logging
 import os
 import re
@@ -29,15 +30,18 @@ from .event_parts import JsonObject, get
 
 T = TypeVar("T")
 WORKFLOW = "capfold_run"
-POLL = 0.02  # seconds: how often SQLite is asked for messages; DBOS asks each second
+POLL = 0.1  # seconds: how often SQLite is asked for messages, once for each run that waits
 TICK = 0.2  # seconds between two looks for stops
 KEPT = 100  # results of runs that ended in this process
 _LOG = logging.getLogger("capfold")
 
 
 def app_name(agent: str) -> str:
-    """Return the name of the application that an agent's runs belong to, as DBOS takes it."""
-    return f"capfold-{re.sub('[^a-z0-9-]+', '-', agent.lower())[:200]}"
+    """Return the name of the application that an agent's runs belong to, as DBOS takes it: no two agents share one."""
+    plain = re.sub("[^a-z0-9-]+", "-", agent.lower())[:200]
+    if plain != agent:  # two names may look the same then
+        plain = f"{plain}-{hashlib.sha256(agent.encode()).hexdigest()[:12]}"
+    return f"capfold-{plain}"
 
 
 def client_of(url: str, agent: str | None) -> DBOSClient:
@@ -192,6 +196,9 @@ class Home:
                 self._keep_result(run_id, carried)
                 text = FrozenDict({**text, "records": FrozenList()})
             made = await put_aside(engine, dumps(text))
+        except Exception:  # it is broken, and waits for nothing; not so when the worker ends
+            await in_thread(self.tables.waits_no_more, run_id)
+            raise
         finally:
             if self._engines.get(run_id) is engine:
                 del self._engines[run_id]

@@ -25,7 +25,7 @@ from .gathering import NONE, NOTHING_OFF, Facts, gather
 from .permissions import ABOVE
 from .phases import JUDGE, Effect, Onward, Phase
 from .problems import said
-from .setup import placeholder
+from .setup import Setup, placeholder
 from .work import Failure, Work
 
 IDLE = RunState()
@@ -95,11 +95,16 @@ def prepared_by_name(work: Work) -> Mapping[str, Tool]:
 
 
 def validate_all(work: Work, tool: Tool, arguments: FrozenDict[Json]) -> tuple[Problem, ...]:
+    """Return all that is wrong with arguments of a run's tool; see `problems_of`."""
+    return problems_of(work.setup, tool, arguments)
+
+
+def problems_of(setup: Setup, tool: Tool, arguments: FrozenDict[Json]) -> tuple[Problem, ...]:
     """Return all that is wrong with arguments: by the schema and, where the function's types say more, by them."""
     problems = validate(tool, arguments)
     if problems:
         return problems
-    rich = work.setup.rich.get(tool.name)
+    rich = setup.rich.get(tool.name)
     return rich(arguments) if rich is not None else ()
 
 

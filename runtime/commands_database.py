@@ -53,12 +53,7 @@ def sentences(url: str, work: "Callable[[], Awaitable[T]]") -> T:
     try:
         return told(work)
     except DBAPIError as error:
-        said = _cause(error)
-        if "workflow_status" in said and ("no such table" in said or "does not exist" in said):
-            fail(
-                f"no durable runs in {shown_url(url)}: a DurableAgent or `capfold worker` makes its tables", 2
-            )
-        fail(f"cannot reach {shown_url(url)}: {said}")
+        fail(f"cannot reach {shown_url(url)}: {_cause(error)}")
 
 
 def opened(url: str) -> "DurableRuns":

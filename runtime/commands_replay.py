@@ -23,6 +23,9 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 _PATH = click.Path(exists=True, readable=True, path_type=Path)
 _NAME = "MODULE:ATTRIBUTE"
 _RUN = click.option("--run", metavar="ID", help="Which run, where FILE has several.")
+_ANY_RUN = click.option(
+    "--run", metavar="ID", help="Which run, where FILE has several; one of a sub-agent too."
+)
 
 
 def _agent(*, required: bool) -> Callable[[Callable[P, None]], Callable[P, None]]:
@@ -49,31 +52,44 @@ def replay_command(file: Path, agent: str, run: str | None) -> None:
 @click.argument("path", type=_PATH)
 @click.option("--capabilities", metavar=_NAME, required=True, help="The other list, or an agent that has it.")
 @_agent(required=False)
-def what_if_command(path: Path, capabilities: str, agent: str | None) -> None:
+@click.option(
+    "--run", metavar="ID", help="One run alone, which may be of a sub-agent: by a list for that one."
+)
+def what_if_command(path: Path, capabilities: str, agent: str | None, run: str | None) -> None:
     """Judge the runs of PATH, a log or a folder of them, by another list; exit 1 where a call is newly allowed.
 
-    PATH is searched for *.jsonl. With an agent, its tools are judged, and its own list is the control.
+    PATH is searched for *.jsonl. With an agent, its tools are judged, and its own list is the control. Runs of
+    sub-agents are taken as they were, and named; `--run` judges one.
     """
     listed = _loaded_list(capabilities)
     made = _loaded_agent(agent) if agent is not None else None
     files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         raise click.UsageError(f"no *.jsonl in {path}")
-    allowed = unsound = 0
+    allowed = unsound = judged = left = 0
     for file in files:
-        for one in _judged(file, listed, made):
+        for one in _judged(file, listed, made, run):
             click.echo(f"{file}: {one}")
+            judged += 1
+            left += len(one.not_judged)
             allowed += len(one.allowed)
             unsound += one.control is not None and not one.control.empty
-    click.echo(f"{allowed} calls newly allowed in {len(files)} logs")
+    if run is not None and not judged:
+        _fail(f"{path}: no log has a run {run!r}")
+    rest = f"; runs of sub-agents that were not judged: {left}" if left else ""
+    click.echo(f"{allowed} calls newly allowed in {len(files)} logs{rest}")
     sys.exit(1 if allowed or unsound else 0)
 
 
-def _judged(file: Path, listed: "Sequence[AnyCapability]", agent: "Agent[object] | None") -> "list[WhatIf]":
+def _judged(
+    file: Path, listed: "Sequence[AnyCapability]", agent: "Agent[object] | None", only: str | None
+) -> "list[WhatIf]":
     from .log_what_if import what_if  # noqa: PLC0415  # not for --help
 
     log = _log(file)
-    runs = dict.fromkeys(one.run for one in log if one.kind == "run_started" and "parent" not in one.facts)
+    started = [one for one in log if one.kind == "run_started"]
+    wanted = [one.run for one in started if (only is None and "parent" not in one.facts) or one.run == only]
+    runs = dict.fromkeys(wanted)
     try:
         return [what_if(log, listed, agent=agent, run=run) for run in runs]
     except (ReplayError, ValueError) as error:
@@ -96,14 +112,16 @@ def diff_command(a: Path, b: Path) -> None:
 @click.argument("file", type=_FILE)
 @click.argument("call")
 @_agent(required=True)
-@_RUN
+@_ANY_RUN
 def why_command(file: Path, call: str, agent: str, run: str | None) -> None:
     """Name the smallest set of an agent's capabilities that decided CALL of FILE."""
     from .log_why import why  # noqa: PLC0415  # not for --help
+    from .what_if_tree import list_of, place_of  # noqa: PLC0415  # likewise
 
     made, log = _loaded_agent(agent), _log(file)
     try:
-        click.echo(str(why(log, call, made.capabilities, agent=made, run=run)))
+        listed = list_of(place_of(log, run), made)
+        click.echo(str(why(log, call, listed, agent=made, run=run)))
     except ReplayError as error:
         _fail(f"{file}: {error}")
 
@@ -113,7 +131,7 @@ def why_command(file: Path, call: str, agent: str, run: str | None) -> None:
 @click.option(
     "--capabilities", metavar=_NAME, help="The list of the run, or its agent; else what the log says."
 )
-@_RUN
+@_ANY_RUN
 def pytest_command(file: Path, capabilities: str | None, run: str | None) -> None:
     """Print a pytest file that fails as the run of FILE did, with the fewest exchanges that do it.
 

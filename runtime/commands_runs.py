@@ -23,8 +23,9 @@ from .errors import DecisionError
 from .short import cut, printable, short
 
 if TYPE_CHECKING:
-    from .dbos_runs import DurableRunInfo, DurableRuns, DurableStatus
+    from .dbos_runs import DurableRuns
     from .dbos_story import DurableRunStory
+    from .durable_info import DurableRunInfo, DurableStatus
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 _STATUSES = ("queued", "running", "waiting", "completed", "stopped", "failed", "cancelled", "broken")

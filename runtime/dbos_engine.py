@@ -8,7 +8,13 @@ import json
 import os
 from typing import Protocol
 
-from dbos import DBOS
+try:
+    from dbos import DBOS
+    from dbos import error as dbos_error
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "durable runs on DBOS need the extra `dbos`: pip install 'capfold[dbos]'", name=error.name
+    ) from error
 
 from .dbos_tables import Tables, in_thread
 from .durable_engine import Interrupts, Perform
@@ -73,6 +79,8 @@ class DbosEngine:
 
         try:
             return await DBOS.run_step_async({"name": key}, performed)
+        except dbos_error.DBOSUnexpectedStepError as error:
+            raise self._parted(key) from error
         finally:
             if entered:
                 self._house.leave()
@@ -83,10 +91,19 @@ class DbosEngine:
         self.topic = topic
         try:
             message: str = await DBOS.recv_async(topic, timeout_seconds=FOREVER)
+        except dbos_error.DBOSUnexpectedStepError as error:
+            raise self._parted(topic) from error
         finally:
             self.topic = None
         await in_thread(self._house.tables.waited, self.run_id, topic)
         return message
+
+    def _parted(self, key: str) -> RuntimeError:
+        return RuntimeError(
+            f"run {self.run_id!r} comes to {key!r} where its records have another step: the agent of this worker is "
+            "not the one that the run began with, or one of its capabilities is not deterministic. A changed agent is "
+            "a new `version`; `fork` goes on with what is recorded before a step"
+        )
 
     async def child(self, run_id: str, order: str) -> str:
         """Start a run below as a workflow of its own, or find it; return what it came to."""

@@ -10,16 +10,26 @@ from types import TracebackType
 from typing import Generic, Self, Unpack, cast
 
 from attrs import evolve
+
+try:
+    from dbos import PortableWorkflowError
+    from dbos import error as dbos_error
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "durable runs on DBOS need the extra `dbos`: pip install 'capfold[dbos]'", name=error.name
+    ) from error
 from typing_extensions import TypeVar
 
 from ..capabilities.messages import Content
 from .agent import Agent
 from .dbos_engine import EVENTS
 from .dbos_home import Home
-from .dbos_runs import DurableRunInfo, DurableRuns, DurableStatus
+from .dbos_runs import DurableRuns
 from .dbos_tables import in_thread
-from .decisions import ApprovalRequest, Decision
+from .decisions import ApprovalRequest, Decision, Edit
+from .durable_edits import check_edits
 from .durable_engine import Policy, policy_of
+from .durable_info import DurableRunInfo, DurableStatus
 from .durable_journal import put_aside
 from .durable_order import DurableOptions, write_order
 from .durable_run import Carried, Worker, carry, outcome_of
@@ -140,8 +150,8 @@ class DurableAgent(Generic[Out]):
         """
         home = await self._opened()
         port = self.agent.given.port
-        run_id = options.get("run_id") or port.new_id()
         order = dumps(write_order(self._worker.agent, prompt, options, port.now()))
+        run_id = options.get("run_id") or port.new_id()
         text = await put_aside(_Aside(home), order)
         await home.begin(run_id, text)
         return run_id
@@ -149,11 +159,14 @@ class DurableAgent(Generic[Out]):
     async def result(self, run_id: str) -> RunResult[Out]:
         """Wait for the end of a run, in whichever process it comes, and return the result.
 
-        Raises RunError when it failed, LookupError for an id that is not known.
+        Raises RunError when it failed, LookupError for an id that is not known, RuntimeError for a run that is broken.
         """
         home = await self._opened()
         await self.runs.show(run_id)
-        await home.text_of(run_id)
+        try:
+            await home.text_of(run_id)
+        except (PortableWorkflowError, dbos_error.DBOSException) as error:
+            raise RuntimeError(f"run {run_id!r} is broken: {error}") from error
         carried = home.ended.get(run_id) or await self._read(run_id)
         return cast("RunResult[Out]", outcome_of(carried))
 
@@ -181,6 +194,8 @@ class DurableAgent(Generic[Out]):
         Raises DecisionError for decisions that do not fit, and where somebody has decided otherwise.
         """
         await self._opened()
+        if any(isinstance(one, Edit) for one in decisions.values()):
+            check_edits(self._agent, await self.runs.pending(run_id), decisions)
         await self.runs.decide(run_id, decisions, now=self.agent.given.port.now())
 
     async def pending(self, run_id: str) -> tuple[ApprovalRequest, ...]:
@@ -206,9 +221,11 @@ class DurableAgent(Generic[Out]):
     async def events(self, run_id: str) -> AsyncIterator[Shown]:
         """Give the events of a run that was started with `live=True`, from its beginning, until it ends.
 
-        `Settled` is final. A delta may come again, where a process was lost while the model answered.
+        `Settled` is final. A delta may come again, where a process was lost while the model answered. Raises
+        LookupError for an id that is not known.
         """
         await self._opened()
+        await self.runs.show(run_id)
         client = await self.runs.client()
         async for batch in client.read_stream_async(run_id, EVENTS, polling_interval_sec=0.02):
             for event in json.loads(cast(str, batch)):

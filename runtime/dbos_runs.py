@@ -6,49 +6,29 @@ Needs the database only: neither the agent nor a worker has to be in this proces
 import re
 import threading
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, cast
+from typing import cast
 
-from attrs import frozen
-from dbos import DBOSClient, StepInfo, WorkflowStatus
+try:
+    from dbos import DBOSClient, StepInfo, WorkflowStatus
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "durable runs on DBOS need the extra `dbos`: pip install 'capfold[dbos]'", name=error.name
+    ) from error
 
-from ..capabilities.frozen import FrozenList
 from ..capabilities.run_parts import Stop
 from .approving import match
-from .codec import from_json
 from .dbos_home import WORKFLOW, client_of, wish_text
-from .dbos_tables import Tables, in_thread
+from .dbos_tables import Tables, in_thread, shown_url
 from .decisions import ApprovalRequest, Decision
+from .durable_info import DurableRunInfo, DurableStatus, requests_in
 from .durable_journal import ASIDE
 from .durable_run import decisions_message
 from .errors import DecisionError
 from .event_codec import loads
 from .handle import check_stop
 
-DurableStatus: TypeAlias = Literal[
-    "queued", "running", "waiting", "completed", "stopped", "failed", "cancelled", "broken"
-]
 _KEY = re.compile(r"\d+:(\d+):")  # of a step: its number, and that of the run's step
 _ACTIVE: Mapping[str, DurableStatus] = {"ENQUEUED": "queued", "DELAYED": "queued", "PENDING": "running"}
-
-
-@frozen(kw_only=True)
-class DurableRunInfo:
-    """A durable run as its database has it.
-
-    `status`: "waiting" for decisions, "broken" by a fault of engine or order, else as `RunResult` has it. `created`
-    in UTC seconds; `worker`: the process that had it last. `pending`: what it, or a run below it, waits for. `step`: of
-    the last effect on record, 0 before the first. `forked_from`: a run whose first steps it shares. `error`: why it is
-    broken.
-    """
-
-    run_id: str
-    status: DurableStatus
-    created: float
-    worker: str | None = None
-    pending: tuple[ApprovalRequest, ...] = ()
-    step: int = 0
-    forked_from: str | None = None
-    error: str | None = None
 
 
 class DurableRuns:
@@ -63,12 +43,17 @@ class DurableRuns:
         self._lock = threading.Lock()  # of two who use it first, one connects
 
     async def client(self) -> DBOSClient:
-        """Return what reaches DBOS. Raises what it does where the database was never opened by an agent."""
+        """Return what reaches DBOS. Raises LookupError for a database that was never opened by an agent."""
         return await in_thread(self._connected)
 
     def _connected(self) -> DBOSClient:
         with self._lock:
             if self._client is None:
+                if not self.tables.has_runs():
+                    raise LookupError(
+                        f"no durable runs in {shown_url(self._url)}: a DurableAgent or `capfold worker` makes its "
+                        "tables"
+                    )
                 self.tables.make()
                 self._client = client_of(self._url, self._agent)
             return self._client
@@ -105,6 +90,7 @@ class DurableRuns:
 
     async def pending(self, run_id: str) -> tuple[ApprovalRequest, ...]:
         """Return what a run and those below it wait for; none for one that does not wait, or is not known."""
+        await self.client()
         waits = await in_thread(self.tables.waits, run_id)
         return _pending(run_id, waits)
 
@@ -114,6 +100,7 @@ class DurableRuns:
         All that one run waits for is decided at once. Raises DecisionError for decisions that do not fit, for a run
         that does not wait, and where somebody else has decided otherwise; LookupError for an id that is not known.
         """
+        await self.client()
         waits = await in_thread(self.tables.waits, run_id)
         if not waits:
             info = await self.show(run_id)
@@ -170,11 +157,6 @@ def step_of(info: StepInfo) -> int | None:
     """Return the step of a run that a recorded step belongs to; None for what is DBOS's own, as a message."""
     found = _KEY.match(info["function_name"])
     return None if found is None else int(found[1])
-
-
-def requests_in(asked: str) -> tuple[ApprovalRequest, ...]:
-    """Return the requests that a run waits for."""
-    return tuple([from_json(one, ApprovalRequest) for one in cast(FrozenList, loads(asked)["requests"])])
 
 
 def is_within(run_id: str, tree: str) -> bool:

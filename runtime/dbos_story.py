@@ -6,8 +6,9 @@ from typing import cast
 from attrs import frozen
 
 from ..capabilities.frozen import FrozenDict
-from .dbos_runs import DurableRunInfo, DurableRuns, step_of
+from .dbos_runs import DurableRuns, step_of
 from .dbos_tables import in_thread
+from .durable_info import DurableRunInfo
 from .durable_journal import ASIDE
 from .event_codec import loads
 from .event_parts import JsonObject

@@ -15,7 +15,7 @@ import anyio.to_thread
 import sqlalchemy as sql
 from anyio.lowlevel import RunVar
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
 _TABLES = (
     (
@@ -29,6 +29,9 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS capfold_stops (run TEXT PRIMARY KEY, body TEXT NOT NULL)",
 )
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
+_LASTING = frozenset(
+    {"SQLITE_ERROR", "SQLITE_READONLY"}
+)  # of a file that was never opened, or nobody may write to
 _THREADS = 16
 _LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("capfold-tables")
 P = ParamSpec("P")
@@ -101,21 +104,36 @@ class Tables:
         )
 
     def make(self) -> None:
-        """Make the tables that are not there; a SQLite file is set to write ahead, at a sixth of the cost of a step."""
+        """Make the tables that are not there; a SQLite file is set to write ahead, at a sixth of the cost of a step.
+
+        Raises ConnectionError for a file that can hold no database.
+        """
+        for tries_left in (2, 1, 0):
+            try:
+                self._make()
+                return
+            except (OSError, DBAPIError) as error:
+                if not tries_left:  # two processes may make them at once, and one of them is told so
+                    if self._path is None:
+                        raise
+                    cause = error.orig if isinstance(error, DBAPIError) else error
+                    raise ConnectionError(f"{self._path} cannot hold durable runs: {cause}") from error
+                time.sleep(0.1)
+
+    def _make(self) -> None:
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-        for tries_left in (2, 1, 0):
-            try:
-                with self._engine.begin() as connection:
-                    for table in _TABLES:
-                        connection.exec_driver_sql(table)
-                return
-            except (ProgrammingError, DBAPIError):
-                if not tries_left:  # two processes may make them at once, and one of them is told so
-                    raise
-                time.sleep(0.1)
+        with self._engine.begin() as connection:
+            for table in _TABLES:
+                connection.exec_driver_sql(table)
+
+    def has_runs(self) -> bool:
+        """Tell whether runs were ever kept here; nothing is made where they were not."""
+        if self._path is not None and not self._path.exists():
+            return False
+        return sql.inspect(self._engine).has_table("workflow_status", schema=None if self._lite else "dbos")
 
     def close(self) -> None:
         """Release all connections."""
@@ -135,6 +153,7 @@ class Tables:
                     return list(done) if done.returns_rows else [done.rowcount]
             except (OperationalError, DBAPIError) as error:
                 away = isinstance(error, OperationalError) or error.connection_invalidated
+                away = away and getattr(error.orig, "sqlite_errorname", "") not in _LASTING
                 if not away or time.monotonic() > end:
                     raise
             time.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
@@ -233,6 +252,10 @@ class Tables:
         self._do(
             ("DELETE FROM capfold_waits WHERE run = :run AND topic = :topic", {"run": run, "topic": topic})
         )
+
+    def waits_no_more(self, run: str) -> None:
+        """Take note that a run waits for nothing."""
+        self._do(("DELETE FROM capfold_waits WHERE run = :run", {"run": run}))
 
     def waits(self, tree: str | None = None) -> dict[str, tuple[str, str]]:
         """Return what runs wait for, all or a run and those below it: topic and JSON by run."""

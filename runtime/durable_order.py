@@ -56,6 +56,12 @@ def write_order(
     now: float,
 ) -> JsonObject:
     """Return the order of a run. Raises TypeError or ValueError for what it cannot be started with."""
+    live = options.get("live", False)
+    run_id: object = options.get("run_id")
+    if run_id is not None and (not isinstance(run_id, str) or not run_id):
+        raise TypeError(f"run_id is a non-empty string, not {run_id!r:.80}")
+    if not isinstance(live, bool):
+        raise TypeError(f"live is True or False, not {live!r:.80}")
     known = {name: value for name, value in options.items() if name not in {"run_id", "live"}}
     asked = Options(**known)  # type: ignore[arg-type]  # by name; it refuses what does not exist
     if asked.model is not None and not isinstance(asked.model, str):
@@ -75,7 +81,7 @@ def write_order(
             "settings": freeze_mapping(asked.settings, "settings"),
             "limits": None if limits is None else to_json(limits),
             "model": asked.model,
-            "live": options.get("live", False),
+            "live": live,
             "above": None,
             "now": now,
         }

@@ -17,14 +17,14 @@ from ..capabilities.state import RunStatus
 from .audit import AuditRecord
 from .errors import ReplayError
 from .log import Log
-from .log_replay import root_of, started_of
-from .replay_tape import tapes_of
 from .what_if_lane import Lane
-from .what_if_setup import setup_from
+from .what_if_records import waits_below
+from .what_if_tree import Place, lane_of, list_of, place_of
 
 if TYPE_CHECKING:
     from .agent import Agent
 
+_LISTED = 5
 Judgement: TypeAlias = Literal["allowed", "refused", "answered", "invalid", "not executed", "open"]
 _BY_STATUS: Mapping[str, Judgement] = {
     "denied": "refused",
@@ -64,7 +64,8 @@ class WhatIf:
     after which the result is conditional, and `why`; None when none of it is. `refused`: calls that ran and would not
     have, by a verdict, a stop, or since their tool was not selected; `allowed`, `asked`: newly so.
     `status`: of the run on record and of this one, None where it went as far as the facts reach. `control`: the same
-    with the agent's own list, which finds nothing unless something is wrong; None without an agent.
+    with the agent's own list, which finds nothing unless something is wrong; None without an agent. `not_judged`: the
+    ids of the runs below this one, each of which `what_if(..., run=id)` judges, by a list for its agent.
     """
 
     run: str
@@ -78,6 +79,7 @@ class WhatIf:
     status: tuple[str, RunStatus | None]
     records: Log
     control: "WhatIf | None" = field(default=None)
+    not_judged: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -104,6 +106,12 @@ class WhatIf:
             lines.append("  nothing would have been otherwise")
         if self.control is not None and not self.control.empty:
             lines.append("  the control lane, with the agent's own list, is not empty: do not rely on this")
+        if self.not_judged:
+            more = len(self.not_judged) - _LISTED
+            named = ", ".join(self.not_judged[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+            lines.append(
+                f"  not judged, but taken as they were: the runs below it, {named}; each has an id to name"
+            )
         return "\n".join(lines)
 
 
@@ -117,32 +125,30 @@ def what_if(
     """Judge a run on record by another list of capabilities.
 
     `agent`: whose tools are judged, with the capabilities of their own, and whose list is the control; without it, the
-    tools are those that the log describes. `run`: which one, where the log has several. Raises ReplayError for a log
-    that cannot be replayed, TypeError or ValueError for a list that no agent would take.
+    tools are those that the log describes. `run`: which one, where the log has several; one of a sub-agent too, with
+    the list of that one, `agent` being of the run at the top. Runs below are facts, and not judged. Raises ReplayError
+    for a log that cannot be replayed, TypeError or ValueError for a list that no agent would take.
     """
     if not isinstance(log, Log):
         raise TypeError(f"what_if takes a Log, as result.log or read_log(path), not {type(log).__name__}")
     members = capability_list(tuple(capabilities), "capabilities")
-    found = _lane(log, members, agent, run, None)
-    if agent is None:
-        return found
-    return _lane(log, members, agent, run, _lane(log, agent.capabilities, agent, run, None))
+    place = place_of(log, run)
+    control = None if agent is None else _lane(place, list_of(place, agent), agent, None)
+    return _lane(place, members, agent, control)
 
 
 def _lane(
-    log: Log,
+    place: Place,
     members: tuple[AnyCapability, ...],
     agent: "Agent[Any] | None",
-    run: str | None,
     control: WhatIf | None,
 ) -> WhatIf:
-    tape = root_of(tapes_of(log), run)
-    started = started_of(tape)
+    tape = place.tape
     if tape.records[-1].kind not in {"run_ended", "run_suspended"} and not any(
         record.kind in {"run_ended", "run_suspended"} for record in tape.records
     ):
         raise ReplayError(f"the log ends before run {tape.run!r} does", tape.places[-1] + 1)
-    lane = Lane(setup_from(started, members, agent), tape)
+    lane = lane_of(place, members, agent)
     status = lane.drive()
     steps = max(record.step for record in tape.records)
     first = lane.conditional_from
@@ -162,6 +168,7 @@ def _lane(
         status=(_status(tape.records), status),
         records=lane.log,
         control=control,
+        not_judged=place.below,
     )
 
 
@@ -180,7 +187,7 @@ class _Call:
     asked: bool
 
 
-def _calls(records: Iterable[AuditRecord]) -> dict[str, _Call]:
+def _calls(records: Sequence[AuditRecord]) -> dict[str, _Call]:
     found: dict[str, _Call] = {}
     names: dict[str, str] = {}
     asked: set[str] = set()
@@ -189,6 +196,8 @@ def _calls(records: Iterable[AuditRecord]) -> dict[str, _Call]:
         if record.kind == "model_responded":
             names |= dict(_names(record.facts["response"]))
         elif record.kind == "run_suspended":
+            if waits_below(records, record):
+                continue  # those are calls of other runs
             waiting = cast("Sequence[str]", record.facts["calls"])
             asked |= set(waiting)
             for one in waiting:

@@ -17,10 +17,7 @@ from ..capabilities.scopes import capability_list
 from .audit import AuditRecord
 from .errors import ReplayError
 from .log import Log
-from .log_replay import root_of, started_of
-from .replay_tape import tapes_of
-from .what_if_lane import Lane
-from .what_if_setup import setup_from
+from .what_if_tree import lane_of, place_of
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -60,11 +57,12 @@ def why(
 ) -> Why:
     """Find the smallest set of a run's capabilities with which a call comes to what it came to.
 
-    Raises ReplayError for a call that is not in the run, or when even the whole list judges it otherwise.
+    `run`: as for `what_if`, one of a sub-agent too, with the list of that one. Raises ReplayError for a call that is
+    not in the run, or when even the whole list judges it otherwise.
     """
     members = capability_list(tuple(capabilities), "capabilities")
-    tape = root_of(tapes_of(log), run)
-    started_of(tape)
+    place = place_of(log, run)
+    tape = place.tape
     fate = fate_of(tape.records, call)
     if fate is None:
         known = ", ".join(dict.fromkeys(record.call for record in tape.records if record.call)) or "none"
@@ -72,7 +70,7 @@ def why(
 
     def holds(part: Sequence[AnyCapability]) -> bool:
         try:
-            lane = Lane(setup_from(tape.records[0], tuple(part), agent), tape)
+            lane = lane_of(place, tuple(part), agent)
         except ValueError:
             return False  # no agent would take that part of the list
         lane.drive()

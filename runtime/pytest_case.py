@@ -25,15 +25,16 @@ from .codec import from_json, from_text
 from .decisions import ApprovalRequest, Decision, Deny
 from .errors import Reason, ReplayError, RunError
 from .log import Log
-from .log_replay import begun, root_of, started_of
+from .log_replay import begun
+from .permissions import Permissions
 from .port import LocalPort
 from .pytest_exchanges import Exchange, exchanges_of
-from .replay_tape import tapes_of
 from .result import RunResult
 from .runs import Driving, Run
 from .scripted_model import ScriptedModel
 from .setup import Setup
-from .what_if_setup import setup_from
+from .what_if_setup import caller_of, setup_from
+from .what_if_tree import place_of
 
 NOT_ON_RECORD = "[not on record]"
 Way = tuple[str, str | None, str | None, str | None]
@@ -41,11 +42,15 @@ Way = tuple[str, str | None, str | None, str | None]
 
 @frozen(eq=False)
 class Case:
-    """A run on record, to be run again: how it started, its exchanges by step, and by what it failed."""
+    """A run on record, to be run again: how it started, its exchanges by step, and by what it failed.
+
+    `above`: the permissions of the runs above it, where it is one of a sub-agent.
+    """
 
     started: AuditRecord
     exchanges: tuple[Exchange, ...]
     reason: Reason
+    above: tuple[Permissions, ...] = ()
 
     @property
     def way(self) -> Way:
@@ -56,7 +61,7 @@ class Case:
         """Run it again under a list. Raises RunError when it fails."""
         members = capability_list(tuple(capabilities), "capabilities")
         setup = self._setup(members)
-        moved = begun(setup, self.started)
+        moved = begun(setup, self.started, caller_of(self.started))
         given = Given(members, (), self._decide, None, (), LocalPort(), None)
         driving = Driving(Run(setup, moved, Log(), None, self._decide), given)
         return anyio.run(driving.drive)
@@ -95,10 +100,13 @@ class Case:
         """Return the case as JSON text, which `read_case` reads."""
         exchanges = FrozenList(one.to_json() for one in self.exchanges)
         started = freeze(self.started.to_dict())
-        return canonical({"started": started, "exchanges": exchanges, "reason": _written(self.reason)})
+        data = {"started": started, "exchanges": exchanges, "reason": _written(self.reason)}
+        if self.above:
+            data["above"] = portable(self.above)
+        return canonical(data)
 
     def _setup(self, members: tuple[AnyCapability, ...]) -> Setup:
-        setup = setup_from(self.started, members, None)
+        setup = evolve(setup_from(self.started, members, None), above=self.above)
         replies = [reply for one in self.exchanges for reply in one.script()]
         model = ScriptedModel(replies, name=setup.model.name, profile=setup.model.profile)
         own = set(setup.tool_names) & set(cast("FrozenDict[Json]", self.started.facts["descriptors"]))
@@ -184,8 +192,8 @@ def _with_facts(setup: Setup, fact: Callable[[Link, RunState | CallState], Json]
 
 def case_of(log: Log, run: str | None = None) -> Case:
     """Return the case of a failed run on record. Raises ReplayError for one that did not fail or cannot be replayed."""
-    tape = root_of(tapes_of(log), run)
-    started = started_of(tape)
+    place = place_of(log, run)
+    tape, started = place.tape, place.started
     ends = [record for record in tape.records if record.kind == "run_ended"]
     if not ends or "reason" not in ends[-1].facts:
         how = "has not ended" if not ends else f"ended as {ends[-1].facts['status']}"
@@ -195,7 +203,7 @@ def case_of(log: Log, run: str | None = None) -> Case:
     facts = FrozenDict(
         {name: fact for name, fact in started.facts.items() if name not in {"conversation", "stored"}}
     )
-    return Case(evolve(started, facts=facts), exchanges_of(tape.records), reason)
+    return Case(evolve(started, facts=facts), exchanges_of(tape.records), reason, place.above)
 
 
 def read_case(text: str) -> Case:
@@ -203,4 +211,5 @@ def read_case(text: str) -> Case:
     data = cast("FrozenDict[Json]", from_text(text, cast(Any, Json)))  # Any: an alias that names itself
     exchanges = tuple(Exchange.of_json(one) for one in cast(FrozenList, data["exchanges"]))
     started = from_fields(cast("Mapping[str, Json]", data["started"]))
-    return Case(started, exchanges, from_json(data["reason"], Reason))
+    above = from_json(data.get("above", FrozenList()), tuple[Permissions, ...])
+    return Case(started, exchanges, from_json(data["reason"], Reason), above)

@@ -108,9 +108,8 @@ class TemporalEngine:
 
     async def wait(self, topic: str, asked: str) -> str:
         """Return the message of a topic, which the workflow waits for."""
-        shared = self.base.message(topic, asked)
-        if shared is not None:
-            return shared
+        if topic in self.base.messages:
+            return self.base.messages[topic]
         if topic not in self.messages:
             self._message = asyncio.get_running_loop().create_future()
             self.waiting = (topic, asked)

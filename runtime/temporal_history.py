@@ -12,11 +12,11 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from ..capabilities.frozen import FrozenDict, FrozenList, Json
+from ..capabilities.frozen import FrozenDict, Json
 from .durable_engine import Engine
 from .durable_journal import taken_back
 from .durable_run import stop_message
-from .event_codec import dumps, loads
+from .event_codec import dumps
 from .temporal_records import MESSAGE, STEP, STOP, WORKFLOW, Done, Start, Todo
 
 R = TypeVar("R")
@@ -26,7 +26,6 @@ R = TypeVar("R")
 class Recorded:
     """What is recorded of a run. `texts`: by key, in the order of recording; `messages`: taken, by topic.
 
-    `asked`: the JSON of what was asked, by topic.
     `wait`: what it waits for, where it does, and nobody has sent that yet. `wish`: the message that asks it to end.
     `worker`: that had it last.
     """
@@ -34,7 +33,6 @@ class Recorded:
     start: Start
     texts: dict[str, str] = field(factory=dict)
     messages: dict[str, str] = field(factory=dict)
-    asked: dict[str, str] = field(factory=dict)
     wait: tuple[str, str] | None = None
     wish: str | None = None
     worker: str | None = None
@@ -61,7 +59,6 @@ class _Reading:
         self.start: Start | None = None
         self.texts: dict[str, str] = {}
         self.messages: dict[str, str] = {}
-        self.asked: dict[str, str] = {}
         self.wait: tuple[str, str] | None = None
         self.wish: str | None = None
         self.worker: str | None = None
@@ -79,8 +76,6 @@ class _Reading:
             self.texts[todo.key] = done.text
         if done.wait is not None and todo.epoch == self._epoch:  # else the workflow asks anew
             self.wait = done.wait
-            topic, asked = done.wait
-            self.asked[topic] = asked
 
     async def scheduled(self, number: int, payloads: Sequence[Payload]) -> None:
         todo = self._todos[number] = await self.decoded(payloads, Todo)
@@ -100,7 +95,7 @@ class _Reading:
         assert self.start is not None, "each history begins with what started it"
         wait = self.wait if self.wait is None or self.wait[0] not in self._sent else None
         wait = None if self.wish is not None else wait
-        return Recorded(self.start, self.texts, self.messages, self.asked, wait, self.wish, self.worker)
+        return Recorded(self.start, self.texts, self.messages, wait, self.wish, self.worker)
 
 
 async def read_history(client: Client, run_id: str, execution: str | None = None) -> Recorded:
@@ -150,7 +145,6 @@ class Base:
 
     texts: dict[str, str] = field(factory=dict)
     messages: dict[str, str] = field(factory=dict)
-    asked: dict[str, str] = field(factory=dict)
 
     def before(self, step: int) -> "Base":
         """Return what was recorded before the first effect of a step. Raises ValueError for one not reached."""
@@ -160,27 +154,14 @@ class Base:
         first = min(numbers)
         return Base(*[{key: text for key, text in one.items() if _number(key) < first} for one in self._all])
 
-    def message(self, topic: str, asked: str) -> str | None:
-        """Return what was sent to a topic, for the requests of the fork: they have digests of their own."""
-        message = self.messages.get(topic)
-        if message is None:
-            return None
-        sent = loads(message)
-        if "decisions" not in sent:
-            return message
-        places = dict(zip(_digests(self.asked[topic]), _digests(asked), strict=True))
-        decisions = cast(FrozenDict[Json], sent["decisions"])
-        given = FrozenDict({places[digest]: decision for digest, decision in decisions.items()})
-        return dumps(FrozenDict({**sent, "decisions": given}))
-
     def text(self) -> str:
         """Return it as JSON."""
-        texts, messages, asked = [FrozenDict[Json](one) for one in self._all]
-        return dumps(FrozenDict[Json]({"texts": texts, "messages": messages, "asked": asked}))
+        texts, messages = [FrozenDict[Json](one) for one in self._all]
+        return dumps(FrozenDict[Json]({"texts": texts, "messages": messages}))
 
     @property
     def _all(self) -> tuple[dict[str, str], ...]:
-        return self.texts, self.messages, self.asked
+        return self.texts, self.messages
 
 
 async def read_base(engine: Engine, found: Recorded) -> Base:
@@ -188,13 +169,8 @@ async def read_base(engine: Engine, found: Recorded) -> Base:
     if found.start.base is None:
         return Base()
     parts = await taken_back(engine, found.start.base)
-    texts, messages, asked = [cast(FrozenDict[str], parts[name]) for name in ("texts", "messages", "asked")]
-    return Base(dict(texts), dict(messages), dict(asked))
-
-
-def _digests(asked: str) -> list[str]:
-    requests = cast(FrozenList, loads(asked)["requests"])
-    return [str(cast(FrozenDict[Json], one)["digest"]) for one in requests]
+    texts, messages = [cast(FrozenDict[str], parts[name]) for name in ("texts", "messages")]
+    return Base(dict(texts), dict(messages))
 
 
 def _number(key: str) -> int:

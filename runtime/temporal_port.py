@@ -22,14 +22,21 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Generic, Self, Unpack, cast
 
-from temporalio.client import Client
+try:
+    from temporalio.client import Client
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "durable runs on Temporal need the extra `temporal`: pip install 'capfold[temporal]'", name=error.name
+    ) from error
 from typing_extensions import TypeVar
 
 from ..capabilities.messages import Content
 from ..capabilities.outside_stores import BlobStore
 from .agent import Agent
-from .decisions import ApprovalRequest, Decision
+from .decisions import ApprovalRequest, Decision, Edit
+from .durable_edits import check_edits
 from .durable_engine import Policy, policy_of
+from .durable_info import DurableRunInfo, DurableStatus
 from .durable_journal import put_aside
 from .durable_order import DurableOptions, write_order
 from .durable_run import Worker, carry, outcome_of
@@ -39,7 +46,7 @@ from .result import RunResult
 from .temporal_engine import short
 from .temporal_home import Home
 from .temporal_records import Start
-from .temporal_runs import Reader, TemporalRunInfo, TemporalRuns, TemporalStatus
+from .temporal_runs import Reader, TemporalRuns
 
 Out = TypeVar("Out", default=str)
 DEFAULT_SERVER = "localhost:7233"
@@ -135,8 +142,8 @@ class TemporalAgent(Generic[Out]):
             raise ValueError("live is not for runs on Temporal, which shows no events; runs on DBOS have it")
         await self.open()
         port = self.agent.given.port
-        run_id = options.get("run_id") or port.new_id()
         order = dumps(write_order(self._worker.agent, prompt, options, port.now()))
+        run_id = options.get("run_id") or port.new_id()
         reader = Reader("", None, self._aside)
         text = await short(reader, await put_aside(reader, order))
         await self.runs.begin(run_id, Start(text, self._lease, self._attempts))
@@ -169,6 +176,8 @@ class TemporalAgent(Generic[Out]):
         Raises DecisionError for decisions that do not fit, and for a run that does not wait.
         """
         await self.open()
+        if any(isinstance(one, Edit) for one in decisions.values()):
+            check_edits(self.agent, await self.runs.pending(run_id), decisions)
         await self.runs.decide(run_id, decisions, now=self.agent.given.port.now())
 
     async def pending(self, run_id: str) -> tuple[ApprovalRequest, ...]:
@@ -176,7 +185,7 @@ class TemporalAgent(Generic[Out]):
         await self.open()
         return await self.runs.pending(run_id)
 
-    async def list(self, status: TemporalStatus | None = None) -> tuple[TemporalRunInfo, ...]:
+    async def list(self, status: DurableStatus | None = None) -> tuple[DurableRunInfo, ...]:
         """Return the runs of the task queue, the newest first."""
         await self.open()
         return await self.runs.list(status)

@@ -5,24 +5,21 @@ Needs the server only: neither the agent nor a worker has to be in this process,
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Literal, TypeAlias, cast
+from typing import cast
 
-from attrs import frozen
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from ..capabilities.frozen import FrozenList
 from ..capabilities.outside_stores import BlobStore
 from ..capabilities.run_parts import Stop
 from .approving import match
-from .codec import from_json
 from .decisions import ApprovalRequest, Decision
+from .durable_info import DurableRunInfo, DurableStatus, requests_in
 from .durable_journal import put_aside
 from .durable_run import decisions_message, stop_message
 from .errors import DecisionError
-from .event_codec import loads
 from .handle import check_stop
 from .journal_engine import JournalEngine, Records
 from .temporal_engine import short
@@ -30,29 +27,6 @@ from .temporal_history import Base, Recorded, raise_unknown, read_base, read_his
 from .temporal_house import keep_aside, kept_aside
 from .temporal_records import MESSAGE, STATUS, STOP, WORKFLOW, Start, with_records
 from .temporal_workflow import RunWorkflow
-
-TemporalStatus: TypeAlias = Literal[
-    "running", "waiting", "completed", "stopped", "failed", "cancelled", "broken"
-]
-
-
-@frozen(kw_only=True)
-class TemporalRunInfo:
-    """A durable run as its server has it.
-
-    `status`: "waiting" for decisions, "broken" by a fault of engine or order, else as `RunResult` has it. `created`
-    in UTC seconds; `worker`: the process that had it last. `pending`: what it waits for. `step`: of the last effect on
-    record, 0 before the first. `forked_from`: a run whose first steps it shares. `error`: why it is broken.
-    """
-
-    run_id: str
-    status: TemporalStatus
-    created: float
-    worker: str | None = None
-    pending: tuple[ApprovalRequest, ...] = ()
-    step: int = 0
-    forked_from: str | None = None
-    error: str | None = None
 
 
 class TemporalRuns:
@@ -97,11 +71,11 @@ class TemporalRuns:
             return
 
     async def list(
-        self, status: TemporalStatus | None = None, *, limit: int = 1000
-    ) -> tuple[TemporalRunInfo, ...]:
+        self, status: DurableStatus | None = None, *, limit: int = 1000
+    ) -> tuple[DurableRunInfo, ...]:
         """Return the newest runs first, runs below others included; `step` and `worker` are told by `show`."""
         client = await self.client()
-        infos: list[TemporalRunInfo] = []
+        infos: list[DurableRunInfo] = []
         query = f"WorkflowType = '{WORKFLOW}' AND TaskQueue = '{self.task_queue}'"
         async for one in client.list_workflows(query, limit=limit):
             found = await _status(one)
@@ -110,7 +84,7 @@ class TemporalRuns:
                 infos.append(_info(one, found, pending))
         return tuple(infos)
 
-    async def show(self, run_id: str) -> TemporalRunInfo:
+    async def show(self, run_id: str) -> DurableRunInfo:
         """Return one run. Raises LookupError for an id that is not known."""
         client = await self.client()
         recorded = await self.recorded(run_id)
@@ -148,8 +122,9 @@ class TemporalRuns:
             info = await self.show(run_id)
             raise DecisionError(f"run {run_id!r} waits for no decision: it is {info.status}")
         topic, asked = wait
-        match(requests_in(asked), decisions)
-        await self._signal(run_id, MESSAGE, topic, decisions_message(decisions, now))
+        requests = requests_in(asked)
+        match(requests, decisions)
+        await self._signal(run_id, MESSAGE, topic, decisions_message(decisions, now, requests))
 
     async def stop(self, run_id: str, message: str, *, now: float) -> None:
         """Let a run end as a result, status "stopped"; nothing happens to one that has ended.
@@ -197,23 +172,14 @@ class Reader(JournalEngine):
         """Take over what the run shares with the one that it is a fork of, and its own."""
         assert self._found is not None, "there is nothing to read"
         self._base = await read_base(self, self._found)
-        texts = {**self._base.texts, **self._found.texts, **self._found.messages}
-        self.records.steps[self.run_id].update(texts)
+        whole = self.whole()
+        self.records.steps[self.run_id].update({**whole.texts, **whole.messages})
 
     def whole(self) -> Base:
         """Return all that is recorded of the run, with what it shares."""
         assert self._found is not None, "there is nothing to read"
         found, base = self._found, self._base
-        return Base(
-            {**base.texts, **found.texts},
-            {**base.messages, **found.messages},
-            {**base.asked, **found.asked},
-        )
-
-    async def wait(self, topic: str, asked: str) -> str:
-        """Return the message of a topic."""
-        shared = self._base.message(topic, asked)
-        return shared if shared is not None else await super().wait(topic, asked)
+        return Base({**base.texts, **found.texts}, {**base.messages, **found.messages})
 
     async def keep(self, text: str) -> str:
         """Keep a text aside."""
@@ -224,26 +190,21 @@ class Reader(JournalEngine):
         return await kept_aside(self._aside, name)
 
 
-def requests_in(asked: str) -> tuple[ApprovalRequest, ...]:
-    """Return the requests that a run waits for."""
-    return tuple([from_json(one, ApprovalRequest) for one in cast(FrozenList, loads(asked)["requests"])])
-
-
-async def _status(one: WorkflowExecution) -> TemporalStatus:
+async def _status(one: WorkflowExecution) -> DurableStatus:
     if one.status not in {WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.COMPLETED}:
         return "broken"
     told = await one.memo_value(STATUS, "running", type_hint=str)
-    return cast(TemporalStatus, told)
+    return cast(DurableStatus, told)
 
 
 def _info(
     one: WorkflowExecution,
-    status: TemporalStatus,
+    status: DurableStatus,
     pending: tuple[ApprovalRequest, ...],
     recorded: Recorded | None = None,
     error: str | None = None,
-) -> TemporalRunInfo:
-    return TemporalRunInfo(
+) -> DurableRunInfo:
+    return DurableRunInfo(
         run_id=one.id,
         status=status,
         created=one.start_time.timestamp(),

@@ -9,24 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from ..capabilities.frozen import FrozenList, Json
-from ..capabilities.records import replace
 from ..capabilities.run_parts import Stop
 from ..capabilities.state import RunState, RunStatus
-from . import machine
+from . import machine, what_if_ends
 from .audit import AuditRecord
-from .conversation import Conversation
-from .decisions import Approve, Decision
-from .errors import Blocked, LimitExceeded
+from .decisions import Approve, Decision, Deny
+from .errors import LimitExceeded
 from .log import Log, Tail
 from .log_replay import begun
 from .phases import (
     AskApproval,
-    Broken,
     CallResult,
     Decided,
     Effect,
     Enter,
-    Entered,
     Event,
     Executed,
     Finish,
@@ -34,19 +30,17 @@ from .phases import (
     Gathered,
     Interrupted,
     Leave,
-    Left,
     Open,
-    Opened,
     Phase,
     RequestModel,
+    Resumed,
     RunTools,
     Save,
-    Saved,
     Sent,
     Suspend,
     Undecided,
 )
-from .replay_facts import broken_of, decision_of, entry_of, is_edge, latched, messages_of
+from .replay_facts import broken_of, decision_of, is_edge, latched
 from .replay_requests import REQUEST_NOTES, bills_of, gathered, responded
 from .replay_tape import Tape, at_hooks, broken_in, either, notes_of, of_kind
 from .setup import Setup
@@ -77,6 +71,7 @@ class Lane:
         self.conditional_from: int | None = None
         self.why: str | None = None
         self._status: RunStatus | None = None
+        self._goes_on = False
         self._now = tape.records[0].at
         self._unsure: set[str] = set()
         self._shown = shown(tape.records)
@@ -89,7 +84,7 @@ class Lane:
             self.log.append(entries)
             if isinstance(effect, Finish):
                 return "failed" if self._end_was_lost() else state.run.status
-            if isinstance(effect, Suspend):
+            if isinstance(effect, Suspend) and not self._goes_on:
                 return state.run.status
             event = self._event(state, effect)
             if event is None:
@@ -119,50 +114,38 @@ class Lane:
     def _event(self, state: MachineState, effect: Effect) -> Event | None:
         step = state.run.run_step
         if isinstance(effect, Save):
-            return self._saved(effect)
+            return what_if_ends.saved(self.records, effect, self._now)
         cut = self._cut(state, effect)
         if cut is not None:
             return self._interrupted(state, effect, cut)
-        if isinstance(effect, AskApproval | RunTools):
-            ended = self._ended_while_waiting(effect, step)
-            if ended is not None:
-                return ended
         if isinstance(effect, RequestModel):
             return self._responded(state, effect)
         if isinstance(effect, Gather):
             return self._gathered(state, effect)
         if isinstance(effect, RunTools):
-            if self.batches.waits(effect):
-                self._status = "suspended"
-                return None
-            settled = self.batches.at(effect)
-            self._now = max(self._now, settled if settled is not None else self._now)
-            return Executed(self._now, self.batches.results(effect))
+            return self._executed(effect, step)
         if isinstance(effect, AskApproval):
-            return self._decided(effect, step)
+            return self._decided(state, effect, step)
         if isinstance(effect, Open):
-            return self._opened(effect)
+            return what_if_ends.opened(self.records, effect)
         if isinstance(effect, Enter):
-            edges = self.records.entering
-            first = next(one for one in [*self.records.all[1:], self.records.started] if not is_edge(one))
-            return Entered(self._at([first]), latched(effect.run, edges), tuple(map(entry_of, edges)))
+            now = self._at([what_if_ends.first_after(self.records)])
+            return what_if_ends.entered(self.records, effect, now, again=bool(state.pending))
+        if isinstance(effect, Suspend):  # it ends before it hears what they decided
+            return Resumed(self._now, (Deny(),) * len(effect.requests))
         if isinstance(effect, Leave):
-            edges = self.records.leaving
-            run, entries = latched(effect.run, edges), tuple(map(entry_of, edges))
-            return Left(self._now, run, entries, self.records.broken(step, Phase.LEAVING))
+            return what_if_ends.left(self.records, effect, self._now)
         return None
 
-    def _opened(self, effect: Open) -> Event:
-        started = self.records.started
-        facts, edges = started.facts, self.records.opening
-        conversation = effect.conversation
-        history = messages_of(facts["history"], started) if conversation is not None else ()
-        if conversation is not None:
-            conversation = Conversation(conversation.name, cast("int | None", facts.get("stored")))
-        run, entries = latched(effect.run, edges), tuple(map(entry_of, edges))
-        broken = self.records.broken(0, Phase.OPENING)
-        instructions = str(facts["instructions"])
-        return Opened(started.at, run, history, instructions, conversation, entries, broken)
+    def _executed(self, effect: RunTools, step: int) -> Event | None:
+        if self.batches.waits(effect):
+            self._status = "suspended"
+            return None
+        settled = self.batches.at(effect)
+        self._now = max(self._now, settled if settled is not None else self._now)
+        known = self.batches.known(effect)
+        ended = what_if_ends.ended_below(self.records, self.setup, step, self._now, known)
+        return ended if ended is not None else Executed(self._now, self.batches.results(effect))
 
     def _gathered(self, state: MachineState, effect: Gather) -> Gathered:
         step, hook = state.run.run_step, effect.jobs[0].link.hook
@@ -227,8 +210,14 @@ class Lane:
             return "there would have been more requests left"
         return None
 
-    def _decided(self, effect: AskApproval, step: int) -> Event:
+    def _decided(self, state: MachineState, effect: AskApproval, step: int) -> Event:
         waiting = self.records.waiting()
+        if not self._all_decided(effect) and self.records.given_up(step):
+            return Interrupted(self._now)
+        if self._ended_undecided(state, effect, step):
+            self._goes_on = True
+            self.asked |= {request.call_id for request in effect.requests}
+            return Undecided(self._now, "nobody had decided")
         if waiting.issuperset(request.call_id for request in effect.requests):
             self.asked |= waiting
             return Undecided(self._now, "nobody had decided")
@@ -245,26 +234,14 @@ class Lane:
         self._conditional(step + 1, f"what a person would have decided on {call} is not on record")
         return Approve()
 
-    def _saved(self, effect: Save) -> Event:
-        step, ended = effect.run.run_step, self.records.ended()
-        cut = self.records.cut(step, [Phase.SAVING])
-        facts: Mapping[str, Json] = ended.facts if ended is not None and ended.step == step else {}
-        run = effect.run
-        if cut is not None and facts.get("status") == "cancelled" != run.status:
-            run = replace(run, status="cancelled", output=None)
-        count = cast(int, facts.get("saved", len(effect.messages)))
-        return Saved(self._now, run, count, broken=self.records.broken(step, Phase.SAVING))
-
     # --- runs that were cut short
 
     def _cut(self, state: MachineState, effect: Effect) -> AuditRecord | None:
         """Return the record that the run on record was cut short where the lane is now, or None."""
         step, phases = state.run.run_step, [state.phase]
-        if isinstance(effect, AskApproval):
-            if self._all_decided(effect):
-                return None
-            phases += _RESUMING
-        elif isinstance(effect, RunTools):
+        if isinstance(effect, AskApproval) and self._all_decided(effect):
+            return None
+        if isinstance(effect, RunTools):
             phases += _RESUMING if step else ()
         elif isinstance(effect, Gather):
             hook = effect.jobs[0].link.hook
@@ -273,18 +250,17 @@ class Lane:
                 return None
         return self.records.cut(step, phases)
 
-    def _ended_while_waiting(self, effect: AskApproval | RunTools, step: int) -> Interrupted | None:
-        """Return what ended a run that waited, in place of the decisions: what wrap_run latched, going or coming."""
-        if isinstance(effect, AskApproval) and self._all_decided(effect):
-            return None
-        run = latched(self.setup.blank, self.records.while_waiting(step))
-        results = self.batches.known(effect) if isinstance(effect, RunTools) else ()
-        if run.failed is not None:
-            reason = Blocked(message=run.failed.reason, key=run.failed.key, hook=run.failed.hook, step=step)
-            return Interrupted(self._now, Broken(reason), results)
-        if run.stopped is not None:
-            return Interrupted(self._now, None, results, None, run.stopped)
-        return None
+    def _ended_undecided(self, state: MachineState, effect: AskApproval, step: int) -> bool:
+        """Tell whether the run on record was resumed, and ended in wrap_run before it heard the decisions."""
+        if (
+            self._all_decided(effect)
+            or self.records.waiting()
+            or not self.setup.plan.chains["wrap_run"].links
+        ):
+            return False
+        run = latched(state.run, self.records.while_waiting(step))
+        latches = run.failed is not None or run.stopped is not None
+        return latches or self.records.cut(step, _RESUMING) is not None
 
     def _all_decided(self, effect: AskApproval) -> bool:
         return all(self.batches.last(one.call_id, "call_decided") for one in effect.requests)

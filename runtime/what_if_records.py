@@ -86,6 +86,12 @@ class Recorded:
         ends = [one for one in self.all if one.kind in {"run_suspended", "run_resumed", "run_ended"}]
         return ends[-1] if ends and ends[-1].kind == "run_suspended" else None
 
+    def given_up(self, step: int) -> bool:
+        """Tell whether a run waited in a step when the run that had called it ended, or called it anew."""
+        ends = [one for one in self.all if one.kind in {"run_suspended", "run_resumed", "run_ended"}][-2:]
+        kinds = [one.kind for one in ends]
+        return kinds == ["run_suspended", "run_ended"] and ends[0].step == step
+
     def while_waiting(self, step: int) -> Sequence[AuditRecord]:
         """Return what wrap_run left when the run was suspended in a step, and when it was entered again."""
         suspended = next((one for one in self.all if one.kind == "run_suspended" and one.step == step), None)

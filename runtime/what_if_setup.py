@@ -3,7 +3,7 @@
 Knows nothing of how that run is judged.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from attrs import evolve, frozen
@@ -13,13 +13,16 @@ from ..capabilities.capability import AnyCapability
 from ..capabilities.compose import compose
 from ..capabilities.description import kind_of
 from ..capabilities.frozen import FrozenDict, FrozenList, Json
+from ..capabilities.injected import ToolContext
 from ..capabilities.messages import AssistantMessage
+from ..capabilities.records import replace
 from ..capabilities.shadow import Shadow, shadow_key
-from ..capabilities.state import OutputSpec
+from ..capabilities.state import OutputSpec, RunState
 from ..capabilities.tools import Tool
 from . import strict_json
 from .arguments import problems_by
 from .audit import AuditRecord
+from .below import UNBOUNDED, Allowance, RunBelow
 from .building import with_tools
 from .codec import from_json
 from .decoding import MAX_DEPTH
@@ -51,14 +54,43 @@ class RecordedModel:
         raise RuntimeError("the model of a run on record is not asked again")
 
 
+async def _never(arguments: dict[str, object], context: ToolContext) -> object:
+    raise RuntimeError("the agents below a run on record are not run again")
+
+
+@frozen(eq=False)
+class RecordedAgent(RunBelow):
+    """Stands for an agent below a run on record, which is never run."""
+
+    def setup_under(self, above: Setup, allowance: Allowance = UNBOUNDED) -> Setup:
+        """Return the setup above: whatever the agent needed, it had."""
+        return above
+
+    def provides(self, need: tuple[str, str, str]) -> bool:
+        """Tell that it had all it needed."""
+        return True
+
+
+def caller_of(started: AuditRecord) -> RunState | None:
+    """Return as much as the log says of the run that called one; None where nobody did."""
+    parent = started.facts.get("parent")
+    if parent is None:
+        return None
+    return replace(RunState(), run_id=str(parent), root_run_id=str(started.facts["root"]))
+
+
 def setup_from(
     started: AuditRecord,
     capabilities: tuple[AnyCapability, ...],
     agent: "Agent[Any] | None",  # Any: its output may be of any type
+    *,
+    below: Container[str] = (),
 ) -> Setup:
     """Return the setup of a run with another list: with the agent's tools, or with those that the log describes.
 
-    Raises ReplayError where the log alone does not hold enough: tools or toolkits that have capabilities of their own.
+    `below`: of those, the names of the ones that ran agents, which take from the limits as no other tool does.
+    Raises ReplayError where the log alone does not hold enough: tools or toolkits that have capabilities of their own,
+    or a run with some of the run above it.
     """
     facts = started.facts
     if agent is not None:
@@ -68,7 +100,7 @@ def setup_from(
     own = compose(capabilities).agent
     bundled = {tool for member in own for tool in _names(member.provide_tools())}
     tools = [
-        _tool(cast("FrozenDict[Json]", one))
+        _tool(cast("FrozenDict[Json]", one), RecordedAgent(_never) if name in below else None)
         for name, one in cast("FrozenDict[Json]", facts["descriptors"]).items()
         if name not in bundled
     ]
@@ -91,9 +123,10 @@ def _refuse_scoped(started: AuditRecord) -> None:
     listed = set(_keys(cast(FrozenList, started.facts["list"])))
     scoped = sorted(cast("FrozenDict[Json]", started.facts["capabilities"]).keys() - listed)
     if scoped:
+        above = ", or it had some of the run above it" if "parent" in started.facts else ""
         raise ReplayError(
-            f"tools of this run had capabilities of their own, {', '.join(scoped)}, of which the log has the names: "
-            "give agent="
+            f"tools of this run had capabilities of their own{above}, {', '.join(scoped)}, of which the log has the "
+            "names: give agent="
         )
 
 
@@ -118,14 +151,14 @@ def _without(instructions: str, bundled: Sequence[str | None]) -> str:
     return instructions
 
 
-def _tool(written: FrozenDict[Json]) -> Tool:
-    """Return a tool of its descriptor; it has no function, and none is called."""
+def _tool(written: FrozenDict[Json], function: RunBelow | None) -> Tool:
+    """Return a tool of its descriptor, with a function only where it ran an agent, and that is not called."""
     hints: dict[str, Any] = dict(
         cast("FrozenDict[Json]", written["annotations"])
     )  # Any: Annotations checks them
     names = ("name", "description", "parameters", "max_retries", "timeout", "sequential", "metadata")
     made: dict[str, Any] = {name: written[name] for name in names}  # Any: Tool checks them
-    return Tool(**made, annotations=Annotations(**hints))
+    return Tool(**made, annotations=Annotations(**hints), function=function)
 
 
 def _output(spec: Json) -> OutputType:

@@ -1,4 +1,4 @@
-"""What a request shows, as a digest: so requests of two lanes are compared. Knows records, nothing of who wrote them."""
+"""What a request shows, as a digest: so requests of two lanes are compared. Knows nothing of who wrote the records."""
 
 from collections.abc import Iterable, Mapping
 from typing import cast

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from attrs import define, evolve, field
+from attrs import define, field
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
@@ -30,10 +30,7 @@ from hypothesis.strategies import SearchStrategy
 
 from capfold.capabilities import group
 from capfold.capabilities.capability import AnyCapability
-from capfold.capabilities.frozen import FrozenDict
 from capfold.runtime import Counter as Units
-from capfold.runtime.audit import portable
-from capfold.runtime.errors import InvalidResponse, LimitExceeded, ModelFailed, UsageUnknown
 from capfold.runtime.laws import RunMachine
 from capfold.runtime.laws_check import violations
 from capfold.runtime.laws_loops import LoopName
@@ -43,13 +40,11 @@ from capfold.runtime.laws_tales import tales
 from capfold.runtime.laws_truths import check_told
 from capfold.runtime.laws_world import ROOT
 from tests.corruption.log_fold import folded
-from tests.corruption.test_log_explains import check_explained
+from tests.corruption.test_log_explains import check_explained, check_state
 from tests.ready_made import READY_MADE
 from tests.runtime.runtime_faults import FAULTS
 
 CHUNK: Final = 100
-# Reasons for which a response that is on record may have come to nothing.
-UNANSWERED: Final = (ModelFailed, InvalidResponse, LimitExceeded, UsageUnknown)
 LOOPS: Final[tuple[LoopName, LoopName]] = ("asyncio", "trio")
 PATIENCE: Final = 120.0  # seconds for a planted fault to be found
 _FEW: Final = settings(max_examples=10, deadline=None, database=None)
@@ -103,11 +98,11 @@ def check_run(tale: Tale, loop: LoopName) -> Told:
     """Tell a tale and hold it against all that is promised. Raises AssertionError, ReplayError or a warning."""
     told = tell(tale, loop, deps=outside())
     again = check_told(told)
-    if told.result is not None and explained_by_itself(told):
-        # Slots stand in a log as JSON.
-        slots = {key: portable(value) for key, value in again.state.slots.items()}
-        result = evolve(told.result, state=evolve(told.result.state, slots=FrozenDict(slots)))
-        check_explained(result, folded(record for record in told.log if record.run == ROOT))
+    # The log of all its parts; of a run whose caller was cancelled too, of which the replay alone has the last state.
+    found = folded(record for record in told.log if record.run == ROOT)
+    check_state(again.state, found)
+    if told.result is not None:
+        check_explained(told.result, found)
     left = [thread.name for thread in threading.enumerate() if not _expected(thread)]
     assert not left, f"threads are left: {left}"
     return told
@@ -115,19 +110,6 @@ def check_run(tale: Tale, loop: LoopName) -> Told:
 
 def _expected(thread: threading.Thread) -> bool:
     return thread is threading.main_thread() or thread.name.startswith(_KEPT)
-
-
-def explained_by_itself(told: Told) -> bool:
-    """Tell whether the simple fold knows enough: of a log in one piece, of a run that nobody cut, and of texts.
-
-    It takes the last response on record for one that entered the history, so that none may have come to nothing.
-    """
-    result, reason = told.result, told.error.reason if told.error is not None else None
-    if result is None or told.world.cut or told.earlier or result.status == "suspended":
-        return False
-    if isinstance(reason, UNANSWERED) or getattr(reason, "hook", None) == "wrap_model_request":
-        return False
-    return all(isinstance(message.content, str) for message in result.messages)
 
 
 def outside() -> Mapping[str, object]:

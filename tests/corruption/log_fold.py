@@ -1,7 +1,8 @@
 """A fold of a log, written without the runtime's own code: from the records alone to what the run came to.
 
 The runtime's rules that it knows: a response enters the history before its calls are admitted, a result after
-the hooks on it. Everything else must stand in the log.
+the hooks on it; one that cannot be used, or whose request broke or was cut short, never does. Everything else must
+stand in the log. Content of parts and what is in slots are JSON here.
 """
 
 from collections.abc import Iterable
@@ -29,7 +30,10 @@ class Folded:
         self.response: dict[str, Any] | None = None
         self.sent: list[dict[str, Any]] = []
         self.outcomes: dict[str, dict[str, Any]] = {}
+        self.made: list[dict[str, Any]] = []
         self.open: list[dict[str, Any]] = []
+        self.charged: set[str] = set()
+        self.requesting = False
 
     def take(self, record: AuditRecord) -> None:
         """Take one record."""
@@ -48,16 +52,23 @@ class Folded:
 
     def model_responded(self, record: AuditRecord) -> None:
         facts: Any = record.facts
-        self.response = dict(facts["response"])
-        self.sent.append(self.response)
+        self.sent.append(dict(facts["response"]))
+        # What came back of a request that was cut short goes nowhere.
+        self.response = self.sent[-1] if self.requesting else None
         self.charge(1, [{**facts, "usage": facts["response"]["usage"]}])
 
     def model_requested(self, record: AuditRecord) -> None:
-        self.sent = []
+        self.sent, self.made, self.requesting = [], [], True
 
     def note(self, record: AuditRecord) -> None:
         facts: Any = record.facts
         self.requests += facts.get("requests_without_response", 0)
+        if "cut" in facts:
+            self.cut(facts)
+        if facts.get("broken") == "requesting" or "no_response_used" in facts:
+            self.response = None
+        if "response_made" in facts and facts["response_made"] is not None:
+            self.response = self.made[facts["response_made"]]
         if "asked_again" in facts:
             self.answer()
             self.messages.append({"content": facts["asked_again"]})
@@ -72,13 +83,27 @@ class Folded:
             ]
             self.response = {**self.response, "tool_calls": calls}
 
+    def cut(self, facts: Any) -> None:
+        """End what was under way: by a stop of the caller, whose latch is an event of its own."""
+        self.requesting = False
+        if facts["cut"] == "requesting":
+            self.response = None
+        if "stop" in facts:
+            self.latch("stopped", {"message": facts["stop"]})
+
+    def latch(self, field: str, value: Any) -> None:
+        """Stop or fail: the first one stands, a later one is a note."""
+        if self.fields[field] is None:
+            self.fields[field] = value
+        elif value is not None:
+            said = {"stopped": "stop", "failed": "fail"}[field]
+            self.notes.append(f"{said}: {value['message' if field == 'stopped' else 'reason']}")
+
     def charge(self, requests: int, bills: Iterable[Any]) -> None:
         """Count requests, their tokens in all and by model, and their dollars."""
         self.requests += requests
         for bill in bills:
-            usage = bill["usage"] or {"input_tokens": None, "output_tokens": None}
-            unknown = None in {usage["input_tokens"], usage["output_tokens"]}
-            tokens = None if unknown else usage["input_tokens"] + usage["output_tokens"]
+            tokens = _total(bill["usage"])
             self.tokens = _sum(self.tokens, tokens)
             self.by_model[bill["model"]] = _sum(self.by_model.get(bill["model"], 0), tokens)
             known = self.cost is not None and bill["cost"] is not None
@@ -92,7 +117,7 @@ class Folded:
                 for i, call in enumerate(self.response["tool_calls"])
             ]
             self.messages.append({**self.response, "tool_calls": calls})
-            self.open = calls
+            self.open, self.charged = calls, set()
             self.response = None
 
     def made_id(self, i: int) -> str:
@@ -101,11 +126,17 @@ class Folded:
 
     def call_admitted(self, record: AuditRecord) -> None:
         self.enter()
-        self.tool_calls += 1
+        self.book(str(record.call))
+
+    def book(self, call: str) -> None:
+        """Count a call of the batch, once."""
+        self.tool_calls += call not in self.charged
+        self.charged.add(call)
 
     def call_refused(self, record: AuditRecord) -> None:
         self.enter()
-        self.tool_calls += record.facts.get("charged") is not False
+        if record.facts.get("charged") is not False:
+            self.book(str(record.call))
         self.outcomes[str(record.call)] = dict(record.facts)
 
     def tool_settled(self, record: AuditRecord) -> None:
@@ -115,14 +146,23 @@ class Folded:
         if "below" in facts:
             self.below(facts)
 
+    def run_suspended(self, record: AuditRecord) -> None:
+        """Wait: the whole batch was judged, and is booked."""
+        self.enter()
+        self.status = "suspended"
+        for call in self.open:
+            self.book(call["id"])
+
+    def run_resumed(self, record: AuditRecord) -> None:
+        self.status = "running"
+
     def below(self, facts: Any) -> None:
         """Book what the runs below a call used."""
         self.requests += facts["requests"]
         self.tool_calls += facts["tool_calls"]
+        self.tokens = _sum(self.tokens, _total(facts["usage"]))
         for model, usage in facts["usage_by_model"].items():
-            tokens = usage["input_tokens"] + usage["output_tokens"]
-            self.tokens += tokens
-            self.by_model[model] = self.by_model.get(model, 0) + tokens
+            self.by_model[model] = _sum(self.by_model.get(model, 0), _total(usage))
         known = self.cost is not None and facts["cost"] is not None
         self.cost = round(self.cost + facts["cost"], 12) if known else None
 
@@ -144,6 +184,9 @@ class Folded:
                 self.slots |= change["set"]
             elif field == "response":
                 self.response = dict(change["to"])
+                self.made.append(self.response)
+            elif field in {"stopped", "failed"}:
+                self.latch(field, change["to"])
             elif field in self.fields:
                 self.fields[field] = change["to"]
 
@@ -157,10 +200,17 @@ class Folded:
         self.open = []
 
     def run_ended(self, record: AuditRecord) -> None:
-        self.answer()
         facts: Any = record.facts
+        if (facts.get("reason") or {}).get("type") == "InvalidResponse":
+            self.response = None
+        self.answer()
         self.status = facts["status"]
         self.fields["output"] = facts.get("output")
+
+
+def _total(usage: Any) -> int | None:
+    known = usage is not None and None not in {usage["input_tokens"], usage["output_tokens"]}
+    return usage["input_tokens"] + usage["output_tokens"] if known else None
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+import anyio
 import pytest
-from attrs import evolve
+from attrs import evolve, frozen
 
 from capfold.capabilities import (
     AssistantMessage,
@@ -11,6 +12,7 @@ from capfold.capabilities import (
     CallState,
     Capability,
     Message,
+    RequireApproval,
     RunState,
     TextPart,
     ToolBudget,
@@ -20,7 +22,8 @@ from capfold.capabilities import (
     call,
     hook,
 )
-from capfold.runtime import Agent, ModelError, ModelProfile, RunResult, ScriptedModel
+from capfold.runtime import Agent, Approve, Deny, ModelError, ModelProfile, RunResult, ScriptedModel
+from capfold.runtime.audit import portable
 from capfold.runtime.ending import WITHHELD
 from capfold.runtime.prices import Price
 from tests.corruption.log_fold import Folded, folded
@@ -83,34 +86,40 @@ PRICED = ModelProfile(price=Price(input=3, output=15))
 
 def check_explained(result: RunResult[Any], found: Folded) -> None:
     """What the log says is what the run came to; text that was withheld stands in the log alone."""
-    state = result.state
+    assert (result.output, len(result.state.messages)) == (found.fields["output"], len(found.messages))
+    check_state(result.state, found)
+
+
+def check_state(state: RunState, found: Folded) -> None:
+    """What the log says is the last state of a run, whether it has ended or waits."""
     assert state.status == found.status
     assert (state.run_step, state.tool_calls) == (found.steps, found.tool_calls)
     assert (state.requests, state.usage.total) == (found.requests, found.tokens)
     assert {name: used.total for name, used in state.usage_by_model.items()} == found.by_model
     assert state.cost == found.cost
-    assert dict(state.slots) == found.slots
+    assert portable(state.slots) == found.slots
     assert list(state.notes) == found.notes
     stop: Any = found.fields["stopped"]
     assert (None if state.stopped is None else state.stopped.message) == (stop and stop["message"])
     fail: Any = found.fields["failed"]
     assert (None if state.failed is None else state.failed.reason) == (fail and fail["reason"])
-    assert result.output == found.fields["output"]
-    assert len(result.messages) == len(found.messages)
-    for message, told in zip(result.messages, found.messages, strict=True):
+    assert portable(state.output) == found.fields["output"]
+    assert len(state.messages) == len(found.messages)
+    for message, told in zip(state.messages, found.messages, strict=True):
         assert _told(message, told), (message, told)
 
 
 def _told(message: Message, told: dict[str, Any]) -> bool:
+    content = portable(message.content)
     if isinstance(message, ToolMessage):
         if (message.call_id, message.status) != (told["call_id"], told["status"]):
             return False
-        return message.status == "not_executed" or message.content in {WITHHELD, told["content"]}
+        return message.status == "not_executed" or content in (WITHHELD, told["content"])
     if isinstance(message, AssistantMessage) and [asked.id for asked in message.tool_calls] != [
         asked["id"] for asked in told["tool_calls"]
     ]:
         return False
-    return message.content in {WITHHELD, told["content"]}
+    return content in (WITHHELD, told["content"])
 
 
 def agent_of(works: Works, *capabilities: Capability) -> Agent[str]:
@@ -181,3 +190,131 @@ async def test_c71_parts_and_renamed_calls() -> None:
     assert ["c0", "call_3_0"] == [told["call_id"] for told in found.messages if "call_id" in told]
     assert (result.requests, result.usage.total) == (found.requests, found.tokens)
     assert {"ToolBudget": {"work": 2}} == found.slots == dict(result.state.slots)
+
+
+@frozen
+class Seen:
+    """What a slot holds, which stands in a log as JSON."""
+
+    names: tuple[str, ...] = ()
+
+
+class Remembers(Capability[Seen]):
+    """Keeps the tools that ran in a record of its own."""
+
+    def initial(self) -> Seen:
+        return Seen()
+
+    def after_tool_execute(self, call: CallState) -> CallState:
+        return call.put(self, Seen((*call.slot(self).names, call.name)))
+
+
+async def test_c71_records_in_slots_and_content_of_parts() -> None:
+    """Both are JSON in the log, in a prompt, a response and a slot."""
+    script: list[Any] = [batch(0), AssistantMessage((TextPart("a"), TextPart("b")), usage=USAGE)]
+    agent = Agent(
+        "desk", ScriptedModel(script, usage=USAGE), tools=[Works().tool()], capabilities=[Remembers()]
+    )
+    result = await agent.run((TextPart("look"), TextPart("here")))
+    assert Seen(("work",)) == result.state.slots["Remembers"]
+    check_explained(result, folded(result.log))
+
+
+@pytest.mark.parametrize("retries", [False, True])
+async def test_c71_a_response_that_came_to_nothing(*, retries: bool) -> None:
+    """It is on record and paid for; its wrapper failed, so that it never entered the history."""
+
+    async def breaks(call_next: CallNext[RunState, RunState], state: RunState) -> RunState:
+        done = await call_next(state)
+        if state.run_step == 2:
+            if retries:
+                await call_next(state)
+            raise LookupError("lost")
+        return done
+
+    script: list[Any] = [batch(0), batch(1), "done"]
+    agent = Agent(
+        "desk",
+        ScriptedModel(script, usage=USAGE),
+        tools=[Works().tool()],
+        capabilities=[hook.wrap_model_request(breaks)],
+    )
+    result = (await failed(agent)).partial
+    assert result is not None
+    assert (2 + retries, 3) == (result.requests, len(result.messages))
+    check_explained(result, folded(result.log))
+
+
+async def test_c71_two_answers_of_a_wrapper() -> None:
+    """The one that went on is the one that stands there, though another was made after it."""
+    made: list[RunState] = []
+
+    async def first(call_next: CallNext[RunState, RunState], state: RunState) -> RunState:
+        kept = await call_next(state)
+        await call_next(state)
+        return kept
+
+    async def makes(call_next: CallNext[RunState, RunState], state: RunState) -> RunState:
+        made.append(state)
+        return state.respond(AssistantMessage("mine" if len(made) == 1 else "theirs"))
+
+    agent = Agent(
+        "desk",
+        ScriptedModel([]),
+        capabilities=[hook.wrap_model_request(first), hook.wrap_model_request(makes)],
+    )
+    result = await agent.run("go")
+    assert "mine" == result.output
+    check_explained(result, folded(result.log))
+
+
+@pytest.mark.parametrize("how", ["cancel", "stop"])
+@pytest.mark.parametrize("where", ["model", "tool"])
+async def test_c71_a_run_that_was_cut_short(where: str, how: str) -> None:
+    """Its closed state, with what was known of the request or the batch."""
+    reached = anyio.Event()
+
+    async def hang(*_: object) -> Any:
+        reached.set()
+        await anyio.sleep_forever()
+
+    async def body(n: int) -> None:
+        if n == 1:
+            await hang()
+
+    script: list[Any] = [batch(0), hang if where == "model" else batch(2, 1, 3), "done"]
+    agent = Agent(
+        "desk",
+        ScriptedModel(script, usage=USAGE),
+        tools=[Works(body).tool()],
+        capabilities=[Remembers(), ToolBudget(9)],
+    )
+    async with agent.start("go") as handle:
+        with anyio.fail_after(10):
+            await reached.wait()
+            if how == "cancel":
+                handle.cancel()
+            else:
+                await handle.stop("enough", grace=0.1)
+            events = [event async for event in handle.events]
+    ended: Any = events[-1]
+    result = ended.result if ended.error is None else ended.error.partial
+    assert {"cancel": "cancelled", "stop": "stopped"}[how] == result.status
+    check_explained(result, folded(result.log))
+
+
+async def test_c71_a_run_that_waited() -> None:
+    """While it waits, and over both logs once it has gone on."""
+    agent = Agent(
+        "desk",
+        ScriptedModel([batch(0, 1), "done"], usage=USAGE),
+        tools=[Works().tool()],
+        capabilities=[Remembers(), RequireApproval({"work"})],
+    )
+    result = await agent.run("go")
+    records = list(result.log)
+    check_state(result.state, folded(records))
+    assert ("suspended", 2) == (result.status, folded(records).tool_calls)
+    first, second = result.pending
+    result = await agent.resume(result, {first.digest: Approve(), second.digest: Deny()})
+    check_explained(result, folded([*records, *result.log]))

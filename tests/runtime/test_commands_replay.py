@@ -43,6 +43,19 @@ agent = build(gate, ToolBudget(9))
 impure = build(Impure())
 limited = build(gate, limits=Limits(tool_calls=1))
 own = build(Impure(), limits=Limits(tool_calls=1))
+class Breaks(Capability):
+    def after_tool_execute(self, call):
+        return call.fail("enough") if call.arguments["n"] > 5 else call
+
+
+child = build(RequireApproval({"pay"}), Breaks())
+children = child.given.capabilities
+family = Agent(
+    "family",
+    ScriptedModel([call("shop", {"task": "pay"}, id="c"), "done"]),
+    tools=[child.as_tool("Pay.")],
+    capabilities=[ToolBudget(5)],
+)
 none = []
 strict = [gate, RefuseTools({"pay"})]
 nonsense = 5
@@ -59,7 +72,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def log_of(shop: Path, name: str, file: str, **options: object) -> Path:
+def log_of(shop: Path, name: str, file: str, run_id: str | None = None) -> Path:
     """Run an agent of the module, with its log in a file."""
     agent = load_agent(f"shop_{shop.name}:{name}")
     path = shop / file
@@ -71,7 +84,7 @@ def log_of(shop: Path, name: str, file: str, **options: object) -> Path:
         type(given)(given.capabilities, given.tools, given.approver, None, (sink,), given.port),
     )
     try:
-        agent.run_sync("go")
+        agent.run_sync("go", run_id=run_id)
     except RunError as error:
         assert "limit" in str(error)  # noqa: PT017  # the runs that fail, fail by it
     return path
@@ -133,6 +146,39 @@ def test_what_if(shop: Path) -> None:
     empty = shop / "empty"
     empty.mkdir()
     assert 2 == cli(shop, "what-if", str(empty), "--capabilities", "shop:none").exit_code
+
+
+def test_what_if_of_a_run_below(shop: Path) -> None:
+    """Runs of sub-agents are named as not judged; one that is named is judged, wherever a log has it."""
+    logs = shop / "logs"
+    logs.mkdir()
+    log_of(shop, "family", "logs/a.jsonl", "top")
+    log_of(shop, "limited", "logs/b.jsonl")
+    whole = cli(shop, "what-if", str(logs), "--capabilities", "shop:none", "--agent", "shop:family")
+    assert "not judged, but taken as they were: the runs below it, top/c" in whole.output
+    assert whole.output.endswith(" in 2 logs; runs of sub-agents that were not judged: 1\n")
+    named = ["what-if", str(logs), "--run", "top/c", "--agent", "shop:family"]
+    one = cli(shop, *named, "--capabilities", "shop:none")
+    assert (1, True) == (one.exit_code, "run top/c: " in one.output)
+    assert "newly allowed: pay b in step 2: refused -> allowed" in one.output
+    same = cli(shop, *named, "--capabilities", "shop:children")
+    assert (0, True) == (same.exit_code, "nothing would have been otherwise" in same.output)
+    lost = cli(shop, "what-if", str(logs), "--capabilities", "shop:none", "--run", "top/d")
+    assert (1, True) == (lost.exit_code, "no log has a run 'top/d'" in lost.output)
+
+
+def test_why_and_pytest_of_a_run_below(shop: Path) -> None:
+    """By its id; the list is that of its own agent."""
+    path = log_of(shop, "family", "a.jsonl", "top")
+    done = cli(shop, "why", str(path), "b", "--agent", "shop:family", "--run", "top/c")
+    assert (0, True) == (done.exit_code, "Decided by RequireApproval" in done.output)
+    case = cli(shop, "pytest", str(path), "--run", "top/c", "--capabilities", "shop:children")
+    assert (0, True) == (case.exit_code, "def test_shop_fails_by_blocked" in case.output), case.output
+    scope: dict[str, object] = {}
+    exec(compile(case.output, "test_case.py", "exec"), scope)  # noqa: S102  # what the command has written
+    test = scope["test_shop_fails_by_blocked"]
+    assert callable(test)
+    test()
 
 
 def test_a_control_that_finds_something(shop: Path) -> None:

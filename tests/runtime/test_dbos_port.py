@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from capfold.runtime import (
     DecisionError,
     Delta,
     Deny,
+    Edit,
     LimitError,
     Limits,
     LocalPort,
@@ -27,7 +30,7 @@ from tests.runtime.durable_desk import BySteps
 
 pytest.importorskip("dbos", reason="dbos is missing: it is the extra `dbos`")
 
-from capfold.runtime.dbos_home import Home
+from capfold.runtime.dbos_home import Home, app_name
 from capfold.runtime.dbos_port import DurableAgent
 from capfold.runtime.dbos_runs import DurableRuns
 
@@ -172,6 +175,81 @@ async def test_a_run_can_be_forked_at_a_step(url: str) -> None:
             await durable.fork("first", 9)
 
 
+async def test_a_fork_shares_decisions(url: str) -> None:
+    """What was decided before the step is not asked again, though under another id; nor by a fork of a fork."""
+    agent = desk(
+        (call("pay", {"amount": 1}), call("pay", {"amount": 2}), "done"),
+        capabilities=[RequireApproval(["pay"])],
+    )
+
+    async def decide(durable: DurableAgent[str], run_id: str, amount: int) -> None:
+        async def asks() -> bool:
+            return any(amount == one.arguments["amount"] for one in await durable.pending(run_id))
+
+        await until(asks)
+        (request,) = await durable.pending(run_id)
+        await durable.decide(run_id, {request.digest: Deny(f"Not {amount}.")})
+
+    async with DurableAgent(agent, url) as durable:
+        first = await durable.start("go")
+        await decide(durable, first, 1)
+        await decide(durable, first, 2)
+        wanted = await durable.result(first)
+        second = await durable.fork(first, 2)
+        await decide(durable, second, 2)  # of the step that is done anew
+        assert contents(wanted.messages) == contents((await durable.result(second)).messages)
+        third = await durable.fork(second, 3)
+        assert contents(wanted.messages) == contents((await durable.result(third)).messages)
+    async with DurableAgent(agent, url) as durable:  # from records alone
+        assert contents(wanted.messages) == contents((await durable.result(third)).messages)
+
+
+async def test_an_edit_that_does_not_fit_is_refused(url: str) -> None:
+    """Where it is decided, and the run still waits; with arguments that fit it goes on."""
+    agent = desk((call("pay", {"amount": 1}), "done"), capabilities=[RequireApproval(["pay"])])
+    async with DurableAgent(agent, url) as durable:
+        run_id = await durable.start("go")
+        await until(lambda: durable.pending(run_id))
+        (request,) = await durable.pending(run_id)
+        for wrong in ({"amount": "much"}, {}):
+            with pytest.raises(DecisionError, match="edited arguments of pay are not valid"):
+                await durable.decide(run_id, {request.digest: Edit(wrong)})
+        assert (request,) == await durable.pending(run_id)
+        result = await durable.resume(run_id, {request.digest: Edit({"amount": 2})})
+        assert [("pay", "succeeded")] == results(result.messages)
+
+
+async def test_a_changed_agent_breaks_a_run_with_a_sentence(url: str) -> None:
+    """Where it does not come to what is recorded: it waits for nothing then, and can be forked from before that."""
+    replies = (call("pay", {"amount": 1}), "done")
+    async with DurableAgent(desk(replies, capabilities=[RequireApproval(["pay"])]), url) as durable:
+        run_id = await durable.start("go")
+        await until(lambda: durable.pending(run_id))
+    async with DurableAgent(desk(replies), url) as durable:
+        with pytest.raises(
+            RuntimeError, match=r"comes to '2:1:call/call_1_0' where its records have another step"
+        ):
+            await durable.result(run_id)
+        info = await durable.runs.show(run_id)
+        assert ("broken", ()) == (info.status, info.pending)
+        assert () == await durable.pending(run_id)
+        assert "done" == (await durable.result(await durable.fork(run_id, 1))).output
+
+
+async def test_agents_whose_names_look_alike_keep_apart(url: str) -> None:
+    """The runs of one are none of the other's, though DBOS takes few letters in a name."""
+    names = ("Kasse 1", "kasse-1", "顧客", "銀行")
+    assert len(names) == len({app_name(name) for name in names})
+    first = Agent("顧客", BySteps((call("pay", {"amount": 1}), "one")), tools=(pay,))
+    async with DurableAgent(first, url) as durable:
+        run_id = await durable.start("go")
+    async with DurableAgent(Agent("銀行", BySteps(("other",))), url) as durable:
+        assert "other" == (await durable.run("go")).output
+        assert run_id not in [one.run_id for one in await durable.list()]
+    async with DurableAgent(first, url) as durable:
+        assert "one" == (await durable.result(run_id)).output
+
+
 async def test_a_live_run_is_followed(url: str) -> None:
     """Deltas and settled messages come through the database, and end with the run."""
     async with DurableAgent(desk((call("look", {"n": 1}), "all done")), url) as durable:
@@ -209,6 +287,45 @@ async def test_long_values_and_failures_cross_processes(url: str) -> None:
         assert "failed" == (await durable.runs.show("long")).status
         with pytest.raises(LookupError):
             await durable.result("nobody")
+        with pytest.raises(LookupError):
+            await anext(durable.events("nobody"))
+
+
+async def test_a_database_without_runs_says_so(tmp_path: Path) -> None:
+    """At once, and no file is made; what is no database is named."""
+    nothing = tmp_path / "nothing.sqlite"
+    runs = DurableRuns(f"sqlite:///{nothing}")
+    for ask in (lambda: runs.pending("x"), lambda: runs.decide("x", {}, now=0.0), lambda: runs.show("x")):
+        with pytest.raises(LookupError, match=r"no durable runs in sqlite:///.*nothing\.sqlite"):
+            await ask()
+    assert not nothing.exists()
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes(b"no database" * 1000)
+    for file in (damaged, tmp_path):
+        with pytest.raises(ConnectionError, match=re.escape(f"{file} cannot hold durable runs")):
+            await DurableAgent(desk(("done",)), f"sqlite:///{file}").open()
+    assert Home.current is None
+
+
+async def test_what_a_run_cannot_be_started_with_is_refused(url: str) -> None:
+    """Before anything is recorded."""
+    async with DurableAgent(desk(("done",)), url) as durable:
+        for wrong in ({"run_id": ""}, {"run_id": 7}, {"live": "yes"}):
+            options: Any = wrong
+            with pytest.raises(TypeError, match=next(iter(wrong))):
+                await durable.start("go", **options)
+        assert () == await durable.list()
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"), [("dbos_port", "dbos"), ("dbos_runs", "dbos"), ("temporal_port", "temporal")]
+)
+def test_a_missing_extra_is_named(module: str, extra: str) -> None:
+    """By the first import that needs it."""
+    missing = {"dbos": "dbos", "temporal": "temporalio.client"}[extra]
+    code = f"import sys; sys.modules[{missing!r}] = None; import capfold.runtime.{module}"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"pip install 'capfold[{extra}]'" in ran.stderr
 
 
 async def test_one_agent_is_open_in_a_process(url: str) -> None:

@@ -24,9 +24,9 @@ from .event_codec import dumps
 from .temporal_engine import LOOK_AHEAD, MAX_TEXT, NeverAsked, TemporalEngine
 from .temporal_history import read_history
 from .temporal_house import AWAY, TemporalHouse
+from .temporal_journal import FOREVER, RunWorkflow
 from .temporal_memory import Held, Memory
 from .temporal_records import BROKEN, LEFT, STEP, UNBEGUN, Done, Todo
-from .temporal_workflow import FOREVER, RunWorkflow
 
 T = TypeVar("T")
 STICKY = timedelta(seconds=2)  # a worker that is lost keeps its runs from others for that long

@@ -25,8 +25,8 @@ from .journal_engine import JournalEngine, Records
 from .temporal_engine import short
 from .temporal_history import Base, Recorded, raise_unknown, read_base, read_history
 from .temporal_house import keep_aside, kept_aside
+from .temporal_journal import RunWorkflow
 from .temporal_records import MESSAGE, STATUS, STOP, WORKFLOW, Start, with_records
-from .temporal_workflow import RunWorkflow
 
 
 class TemporalRuns:

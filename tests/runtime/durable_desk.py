@@ -1,12 +1,16 @@
 """What the tests of durable runs share: workers that die where they are told to, and others that go on."""
 
+import asyncio
 import contextlib
+import os
+import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from attrs import field, frozen
 
-from capfold.capabilities import AssistantMessage, Json
+from capfold.capabilities import AssistantMessage, Json, ToolContext, call, tool
 from capfold.runtime import (
     Agent,
     ApprovalRequest,
@@ -18,7 +22,7 @@ from capfold.runtime import (
 )
 from capfold.runtime.codec import from_json
 from capfold.runtime.decisions import Decision
-from capfold.runtime.durable_engine import Policy
+from capfold.runtime.durable_engine import Engine, Perform, Policy
 from capfold.runtime.durable_order import DurableOptions, write_order
 from capfold.runtime.durable_run import Carried, Worker, carry, carry_below, decisions_message
 from capfold.runtime.event_codec import dumps, loads
@@ -29,6 +33,8 @@ from tests.runtime.meters import CountingMeter
 from tests.runtime.test_same_everywhere import of_failure
 
 RUN = "run"
+NAME = "teller"
+E = TypeVar("E", bound=Engine)
 Decide = Callable[[ApprovalRequest], Decision]
 
 
@@ -165,3 +171,64 @@ async def local(work: Any) -> tuple[RunResult[Any], object]:  # Any: an awaitabl
         return await work, None
     except RunError as error:
         return of_failure(error)
+
+
+def make(folder: Path, *, seconds: float = 0.0) -> Agent[str]:
+    """Return an agent of three steps; its tools write what they do to a file per run: `seconds` go by in `pay`."""
+
+    def write(context: ToolContext, line: str) -> None:
+        with (folder / context.run_id).open("a") as effects:
+            effects.write(f"{line} {context.attempt} {context.idempotency_key}\n")
+
+    @tool(read_only=True)
+    async def look(n: int, context: ToolContext) -> str:
+        """Look n up."""
+        write(context, f"look {n}")
+        return f"found {n}"
+
+    @tool
+    async def pay(n: int, context: ToolContext) -> str:
+        """Pay n."""
+        write(context, f"pay {n}")
+        await asyncio.sleep(seconds)
+        write(context, f"paid {n}")
+        return f"paid {n}"
+
+    replies = ([call("look", {"n": 1}), call("pay", {"n": 2})], call("pay", {"n": 3}), "done")
+    return Agent(NAME, BySteps(replies), tools=[look, pay])
+
+
+class Killing:
+    """Ends the process at the n-th moment of its steps."""
+
+    def __init__(self, at: int) -> None:
+        """Count from 1."""
+        self._left = at
+
+    def moment(self) -> None:
+        """Pass a moment, or end here."""
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def set_up(self, kind: type[E]) -> None:
+        """Stand in the way of every step of a kind of engine that is not recorded yet."""
+        step = kind.step
+
+        async def watched(engine: E, key: str, perform: Perform, *, counted: bool) -> str:
+            was_performed = False
+
+            async def performed(attempt: int) -> str:
+                nonlocal was_performed
+                was_performed = True
+                self.moment()
+                text = await perform(attempt)
+                self.moment()
+                return text
+
+            text = await step(engine, key, performed, counted=counted)
+            if was_performed:
+                self.moment()
+            return text
+
+        setattr(kind, "step", watched)  # noqa: B010  # in a process of its own; a type of methods has no assignments

@@ -18,13 +18,13 @@ import pytest
 from capfold.runtime import Answer, Approve, Decision, Deny, RunResult
 from tests.postgres import PostgresServer, postgres_server
 from tests.runtime.desk import contents, results
-from tests.runtime.durable_desk import bodies
+from tests.runtime.durable_desk import bodies, make
 
 pytest.importorskip("dbos", reason="dbos is missing: it is the extra `dbos`")
 
 from capfold.runtime.dbos_port import DurableAgent  # where dbos is missing, this is skipped
 from capfold.runtime.durable_engine import Policy  # as above
-from tests.runtime.durable_processes import LEASE, make  # as above
+from tests.runtime.durable_processes import LEASE  # as above
 
 __all__ = ["postgres_server"]
 DATABASES = ("sqlite", "postgres")

@@ -16,7 +16,7 @@ import pytest
 
 from capfold.runtime import Answer, ApprovalRequest, Approve, Decision, Deny, RunResult
 from tests.runtime.desk import contents, results
-from tests.runtime.durable_desk import bodies
+from tests.runtime.durable_desk import bodies, make
 from tests.temporal import temporal_server
 
 pytest.importorskip("temporalio", reason="temporalio is missing: it is the extra `temporal`")
@@ -26,10 +26,10 @@ from temporalio.client import Client
 from temporalio.worker import Replayer
 
 from capfold.runtime.durable_engine import Policy
+from capfold.runtime.temporal_journal import RunWorkflow
 from capfold.runtime.temporal_port import TemporalAgent
 from capfold.runtime.temporal_records import STEP, Done, Todo, with_records
-from capfold.runtime.temporal_workflow import RunWorkflow
-from tests.runtime.temporal_processes import LEASE, make
+from tests.runtime.temporal_processes import LEASE
 
 __all__ = ["temporal_server"]
 STEPS = [

@@ -32,9 +32,9 @@ from temporalio.service import RPCError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Replayer
 
+from capfold.runtime.temporal_journal import RunWorkflow
 from capfold.runtime.temporal_port import TemporalAgent
 from capfold.runtime.temporal_records import with_records
-from capfold.runtime.temporal_workflow import RunWorkflow
 
 __all__ = ["temporal_server"]
 SECONDS = 60

@@ -15,9 +15,9 @@ pytest.importorskip("temporalio", reason="temporalio is missing: it is the extra
 from temporalio.client import Client
 from temporalio.worker import Replayer
 
+from capfold.runtime.temporal_journal import RunWorkflow
 from capfold.runtime.temporal_port import TemporalAgent
 from capfold.runtime.temporal_records import with_records
-from capfold.runtime.temporal_workflow import RunWorkflow
 from tests.runtime.durable_desk import BySteps, bodies, local
 from tests.runtime.test_same_everywhere import CARRIED, Script, decide, scripts
 from tests.temporal import temporal_server

@@ -32,6 +32,7 @@ T = TypeVar("T")
 WORKFLOW = "capfold_run"
 POLL = 0.1  # seconds: how often SQLite is asked for messages, once for each run that waits
 TICK = 0.2  # seconds between two looks for stops
+AGAIN = 0.5  # seconds between two cancellations of a run that is left
 KEPT = 100  # results of runs that ended in this process
 _LOG = logging.getLogger("capfold")
 
@@ -155,10 +156,11 @@ class Home:
 
     async def _cancel(self) -> None:
         """End what runs here; nothing is recorded of it from now on."""
-        tasks = [task for task in self._tasks.values() if not task.done()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        tasks = {task for task in self._tasks.values() if not task.done()}
+        while tasks:  # again and again: a tool may swallow a cancellation, and its run goes on after that
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=AGAIN)
 
     def _leave(self) -> int:
         assert self._client is not None, "it was opened"
@@ -190,6 +192,9 @@ class Home:
         engine = self._engines[run_id] = DbosEngine(run_id, self)
         task = self._tasks[run_id] = cast("asyncio.Task[object]", asyncio.current_task())
         try:
+            wish = (await in_thread(self.tables.stops)).get(run_id)
+            if wish is not None:  # from before this process had the run: nothing more is begun
+                self._heed(run_id, wish)
             carried = await carry(engine, self.worker, order)
             text = told(carried)
             if not below:

@@ -115,6 +115,11 @@ class DurableRuns:
             split.setdefault(owners[digest], {})[digest] = decision
         for one, part in split.items():
             match(asked[one], part)
+        wished = [
+            tree for tree in await in_thread(self.tables.stops) if any(is_within(one, tree) for one in split)
+        ]
+        if wished:
+            raise DecisionError(f"run {wished[0]!r} was stopped already, and ends when a worker hears of it")
         for one, part in split.items():
             await self._decide(one, waits[one][0], decisions_message(part, now, asked[one]))
 

@@ -85,7 +85,8 @@ def failures() -> str:
 
 def ready() -> str:
     """Return the ready-made capabilities, each with what it says of itself."""
-    public = ((name, getattr(capabilities, name)) for name in capabilities.__all__)
+    package: ModuleType = capabilities
+    public = ((name, getattr(package, name)) for name in package.__all__)
     rows = [
         (f"`{name}`", first_sentence(thing))
         for name, thing in public

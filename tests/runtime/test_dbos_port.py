@@ -1,6 +1,7 @@
 """DurableAgent on a SQLite file: all that it can do beside surviving; `test_durable_dbos` kills its processes."""
 
 import asyncio
+import functools
 import re
 import subprocess
 import sys
@@ -147,6 +148,62 @@ async def test_a_run_that_waits_or_works_can_be_stopped(url: str) -> None:
         assert "stopped" == result.status
         with pytest.raises(LookupError, match="no durable run 'nobody'"):
             await durable.stop("nobody", "enough")
+
+
+async def test_a_stop_counts_before_a_decision(url: str) -> None:
+    """Though no process lives that hears of either: nothing is decided after it, and what was is not begun."""
+    paid: list[int] = []
+
+    @tool
+    def spend(amount: int) -> str:
+        """Spend."""
+        paid.append(amount)
+        return "spent"
+
+    agent = desk(
+        (call("spend", {"amount": 1}), "done"), tools=(spend,), capabilities=[RequireApproval(["spend"])]
+    )
+    async with DurableAgent(agent, url) as durable:
+        for run_id in ("decided", "stopped"):
+            await durable.start("go", run_id=run_id)
+            await until(functools.partial(durable.pending, run_id))
+    runs = DurableRuns(url)
+    try:
+        (request,) = await runs.pending("decided")
+        await runs.decide("decided", {request.digest: Approve()}, now=0.0)
+        for run_id in ("decided", "stopped"):
+            await runs.stop(run_id, "enough")
+        (request,) = await runs.pending("stopped")
+        with pytest.raises(DecisionError, match="was stopped already"):
+            await runs.decide("stopped", {request.digest: Approve()}, now=0.0)
+    finally:
+        await runs.close()
+    async with DurableAgent(agent, url) as durable:
+        for run_id in ("decided", "stopped"):
+            result = await durable.result(run_id)
+            assert ("stopped", "enough") == (result.status, result.output)
+    assert [] == paid
+
+
+async def test_a_tool_that_swallows_its_cancellation_delays_the_end_only(url: str) -> None:
+    """Its run is left all the same, once the tool returns."""
+    begun = asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        """Go on."""
+        begun.set()
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.01)
+        return "I went on"
+
+    durable = DurableAgent(desk((call("stubborn"), "done"), tools=(stubborn,)), url)
+    await durable.start("go")
+    async with asyncio.timeout(30):
+        await begun.wait()
+        assert 1 == await durable.close()
 
 
 async def test_a_run_can_be_forked_at_a_step(url: str) -> None:

@@ -17,7 +17,8 @@ from capfold.runtime.audit import AuditRecord
 from capfold.runtime.entries import Entry
 from capfold.runtime.errors import LogError
 from capfold.runtime.log import Log, read_log, verify
-from capfold.runtime.sinks import JsonLines, Redact, Sink
+from capfold.runtime.sink_lines import Redact
+from capfold.runtime.sinks import JsonLines, Sink
 from tests.runtime.entries_story import story
 
 KEY = b"a key of the auditor"

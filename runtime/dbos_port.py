@@ -221,7 +221,7 @@ class DurableAgent(Generic[Out]):
     async def events(self, run_id: str) -> AsyncIterator[Shown]:
         """Give the events of a run that was started with `live=True`, from its beginning, until it ends.
 
-        `Settled` is final. A delta may come again, where a process was lost while the model answered. Raises
+        `Settled` is final. Events of a step may come again, where a process was lost in it. Raises
         LookupError for an id that is not known.
         """
         await self._opened()

@@ -16,13 +16,12 @@ except ModuleNotFoundError as error:
     ) from error
 
 from ..capabilities.run_parts import Stop
-from .approving import match
 from .dbos_home import WORKFLOW, client_of, wish_text
 from .dbos_tables import Tables, in_thread, shown_url
 from .decisions import ApprovalRequest, Decision
 from .durable_info import DurableRunInfo, DurableStatus, requests_in
 from .durable_journal import ASIDE
-from .durable_run import decisions_message
+from .durable_run import decisions_message, matched
 from .errors import DecisionError
 from .event_codec import loads
 from .handle import check_stop
@@ -114,7 +113,7 @@ class DurableRuns:
                 raise DecisionError(f"no pending request has the digest {digest!r}; pending: {known}", digest)
             split.setdefault(owners[digest], {})[digest] = decision
         for one, part in split.items():
-            match(asked[one], part)
+            matched(asked[one], part)
         wished = [
             tree for tree in await in_thread(self.tables.stops) if any(is_within(one, tree) for one in split)
         ]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LOST_NOTE = "It is not known whether this call took effect: the process that ran it was lost, and it was not run again."
 ASKED = "This call was begun by a process that was lost; it may have taken effect. Run it again?"
+INTERRUPTED = ("runtime",)  # who asks about an interrupted call
 # Lets a person decide what becomes of interrupted calls: requests in, one decision each.
 Decide: TypeAlias = Callable[["DurableDriver", tuple[ApprovalRequest, ...]], Awaitable[tuple[Decision, ...]]]
 
@@ -192,7 +193,7 @@ def question(effect: RunTools, call: CallState, begun: int) -> ApprovalRequest:
         tool=call.tool.name,
         arguments=call.arguments,
         prompts=(ASKED,),
-        asked_by=("runtime",),
+        asked_by=INTERRUPTED,
         always="off",
         timeout=None,
     )

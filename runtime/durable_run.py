@@ -17,7 +17,7 @@ from .approving import check_decisions, decision_list, match
 from .below import Spent
 from .codec import from_json, to_json
 from .decisions import ApprovalRequest, Approve, Decision, Deny, Edit
-from .durable_batch import Batches
+from .durable_batch import INTERRUPTED, Batches
 from .durable_children import Children
 from .durable_driver import DurableDriver
 from .durable_engine import Engine, Policy, policy_of
@@ -206,6 +206,15 @@ def checked(requests: tuple[ApprovalRequest, ...], decisions: Mapping[str, Decis
                 request.digest,
             )
     return found
+
+
+def matched(requests: tuple[ApprovalRequest, ...], decisions: Mapping[str, Decision]) -> tuple[Decision, ...]:
+    """Return the decisions on what a run waits for, as far as they can be checked without its agent.
+
+    Raises DecisionError for one that does not fit.
+    """
+    interrupted = all(request.asked_by == INTERRUPTED for request in requests)
+    return checked(requests, decisions) if interrupted else match(requests, decisions)
 
 
 def decisions_in(message: JsonObject, requests: Sequence[ApprovalRequest]) -> dict[str, Decision]:

@@ -14,11 +14,10 @@ from temporalio.service import RPCError
 
 from ..capabilities.outside_stores import BlobStore
 from ..capabilities.run_parts import Stop
-from .approving import match
 from .decisions import ApprovalRequest, Decision
 from .durable_info import DurableRunInfo, DurableStatus, requests_in
 from .durable_journal import put_aside
-from .durable_run import decisions_message, stop_message
+from .durable_run import decisions_message, matched, stop_message
 from .errors import DecisionError
 from .handle import check_stop
 from .journal_engine import JournalEngine, Records
@@ -123,7 +122,7 @@ class TemporalRuns:
             raise DecisionError(f"run {run_id!r} waits for no decision: it is {info.status}")
         topic, asked = wait
         requests = requests_in(asked)
-        match(requests, decisions)
+        matched(requests, decisions)
         await self._signal(run_id, MESSAGE, topic, decisions_message(decisions, now, requests))
 
     async def stop(self, run_id: str, message: str, *, now: float) -> None:

@@ -96,6 +96,7 @@ def lists() -> SearchStrategy[list[str]]:
 
 def check_run(tale: Tale, loop: LoopName) -> Told:
     """Tell a tale and hold it against all that is promised. Raises AssertionError, ReplayError or a warning."""
+    before = set(threading.enumerate())
     told = tell(tale, loop, deps=outside())
     again = check_told(told)
     # The log of all its parts; of a run whose caller was cancelled too, of which the replay alone has the last state.
@@ -103,13 +104,11 @@ def check_run(tale: Tale, loop: LoopName) -> Told:
     check_state(again.state, found)
     if told.result is not None:
         check_explained(told.result, found)
-    left = [thread.name for thread in threading.enumerate() if not _expected(thread)]
+    left = [
+        thread.name for thread in set(threading.enumerate()) - before if not thread.name.startswith(_KEPT)
+    ]
     assert not left, f"threads are left: {left}"
     return told
-
-
-def _expected(thread: threading.Thread) -> bool:
-    return thread is threading.main_thread() or thread.name.startswith(_KEPT)
 
 
 def outside() -> Mapping[str, object]:

@@ -1,6 +1,6 @@
 """What came of each case, seen from outside: a pytest plugin that looks at the ends of runs and at the errors.
 
-It is told nothing by the tests. It sees every run at the one place where runs are driven, and every other error
+It is told nothing by the tests. It sees every run at the one place where runs come to their result, and every other error
 where a test expects one. Knows neither the table of cases nor how a test goes about it.
 """
 
@@ -14,7 +14,9 @@ import pytest
 from attrs import define, field
 
 from capfold.runtime import Log, RunError, RunResult
+from capfold.runtime.phases import Finish, Suspend
 from capfold.runtime.runs import Driving
+from capfold.runtime.work import MachineState
 
 _CASE = re.compile(r"test_(c\d+)")
 _BY_CAPABILITY = {"transition", "gathered"}
@@ -77,11 +79,11 @@ class Observer:
         return None if case is None else self.cases.setdefault(case, Observed())
 
     def _watch(self, patch: pytest.MonkeyPatch) -> None:
-        drive, expected = Driving.drive, pytest.raises
+        over, expected = Driving.over, pytest.raises
 
-        async def driven(driving: Driving) -> RunResult[object]:
+        async def ended(driving: Driving, state: MachineState, end: Finish | Suspend) -> RunResult[object]:
             try:
-                result = await drive(driving)
+                result = await over(driving, state, end)
             except RunError as error:
                 self._ends[end_of_failure(error)] += 1
                 raise
@@ -95,7 +97,7 @@ class Observer:
             if not isinstance(caught.value, RunError):  # those of runs are seen above
                 self._ends["refused", type(caught.value).__name__] += 1
 
-        patch.setattr(Driving, "drive", driven)
+        patch.setattr(Driving, "over", ended)
         patch.setattr(pytest, "raises", raises)
 
 

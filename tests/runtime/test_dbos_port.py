@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
-from capfold.capabilities import RequireApproval, call, tool
+from capfold.capabilities import FrozenDict, RequireApproval, call, tool
 from capfold.runtime import (
     Agent,
+    ApprovalRequest,
     Approve,
     CallSettled,
     DecisionError,
@@ -25,7 +27,9 @@ from capfold.runtime import (
     LocalPort,
     Settled,
 )
+from capfold.runtime.durable_batch import INTERRUPTED
 from capfold.runtime.durable_engine import MAX_RECORDED
+from capfold.runtime.durable_run import matched
 from tests.runtime.desk import contents, look, pay, results
 from tests.runtime.durable_desk import BySteps
 
@@ -274,6 +278,27 @@ async def test_an_edit_that_does_not_fit_is_refused(url: str) -> None:
         assert (request,) == await durable.pending(run_id)
         result = await durable.resume(run_id, {request.digest: Edit({"amount": 2})})
         assert [("pay", "succeeded")] == results(result.messages)
+
+
+def test_an_interrupted_call_is_not_edited() -> None:
+    """Whoever decides is told so, with or without the agent: its arguments may have taken effect already."""
+    request = ApprovalRequest(
+        digest="d",
+        run_id="r",
+        agent="desk",
+        call_id="c",
+        tool="pay",
+        arguments=FrozenDict({"amount": 1}),
+        prompts=("Again?",),
+        asked_by=INTERRUPTED,
+        always="off",
+        timeout=None,
+    )
+    assert (Approve(),) == matched((request,), {"d": Approve()})
+    with pytest.raises(DecisionError, match="run again as it was"):
+        matched((request,), {"d": Edit({"amount": 2})})
+    edited = evolve(request, asked_by=("RequireApproval",))
+    assert (Edit({"amount": 2}),) == matched((edited,), {"d": Edit({"amount": 2})})
 
 
 async def test_a_changed_agent_breaks_a_run_with_a_sentence(url: str) -> None:

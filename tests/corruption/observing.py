@@ -1,7 +1,7 @@
 """What came of each case, seen from outside: a pytest plugin that looks at the ends of runs and at the errors.
 
-It is told nothing by the tests. It sees every run at the one place where runs come to their result, and every other error
-where a test expects one. Knows neither the table of cases nor how a test goes about it.
+It is told nothing by the tests. It sees every run at the one place where runs come to their result, and every
+other error where a test expects one. Knows neither the table of cases nor how a test goes about it.
 """
 
 import re

@@ -153,7 +153,10 @@ BUILT_INS: tuple[AnyCapability, ...] = (
     "pair", list(itertools.permutations(BUILT_INS, 2)), ids=lambda pair: "-".join(c.key for c in pair)
 )
 async def test_f02_every_pair_of_built_ins_composes_in_both_orders(pair: tuple[AnyCapability, ...]) -> None:
-    """One script under each pair: the history is closed, the log holds, requests are balanced, one outcome each."""
+    """One script under each pair: the history is closed, the log holds, requests are balanced, one outcome each.
+
+    Random runs under each pair of all that is ready-made are lived in tests/runtime/test_random_runs.py.
+    """
     desk = Desk()
     tools = [desk.tool(read_only=True), desk.tool("pay"), desk.tool("drop", destructive=True)]
     asked = [*calls(1), *calls(2, name="pay"), *calls(3, name="drop")]

@@ -274,7 +274,7 @@ TABLES: Tables = {
     "runtime/tool_onion.py": (
         (
             "tests/runtime/test_onions.py tests/runtime/test_onion_edges.py tests/runtime/test_ledger.py "
-            "+ tests/corruption/test_guards.py -k c63"
+            "+ tests/corruption/test_guards.py tests/runtime/test_budgets.py -k c63|test_budgets"
         ),
         (
             (
@@ -286,6 +286,11 @@ TABLES: Tables = {
                 "a call that ran is not refused",
                 'return "verdict", "a call that ran cannot be refused any more"',
                 "return None",
+            ),
+            (
+                "a refused further attempt leaves what came of the one before",
+                "if done is not None:  # a further attempt",
+                "if False:  # a further attempt",
             ),
             (
                 "only a failure is answered over",

@@ -17,6 +17,7 @@ from .messages import AssistantMessage, Message, SystemMessage, UserMessage, tex
 from .records import replace
 from .run_parts import model_field
 from .scopes import capability_list
+from .shapes import at_least
 from .state import NamedModel, RunState
 from .transcript import transcript
 from .views import Projection
@@ -44,13 +45,6 @@ class Summary:
     covers: int = 0
     system: tuple[int, ...] = ()
     failed_at: int = 0
-
-
-def _from_one(instance: object, attribute: "Attribute[int]", value: int) -> None:
-    if type(value) is not int:
-        raise TypeError(f"Compact.{attribute.name} must be an integer, not {value!r:.80}")
-    if value < 1:
-        raise ValueError(f"Compact.{attribute.name} is {value}: the least is 1")
 
 
 def _prompt(instance: object, attribute: "Attribute[str]", value: str) -> None:
@@ -109,8 +103,8 @@ class Compact(Capability[Summary]):
     """
 
     model: NamedModel | None = field(default=None, kw_only=True, validator=model_field)
-    after: int = field(default=40, kw_only=True, validator=_from_one)
-    keep_last: int = field(default=10, kw_only=True, validator=_from_one)
+    after: int = field(default=40, kw_only=True, validator=at_least(1))
+    keep_last: int = field(default=10, kw_only=True, validator=at_least(1))
     prompt: str = field(default=_PROMPT, kw_only=True, validator=_prompt)
     frame: str = field(default=_FRAME, kw_only=True, validator=_frame)
     settings: FrozenDict[Json] = field(default=EMPTY, kw_only=True, converter=_settings)

@@ -12,6 +12,7 @@ from .capability import CallNext, Capability
 from .frozen import sha256
 from .messages import Content, TextPart, content_text
 from .outside_stores import BlobStore
+from .shapes import at_least
 
 # What is shown in place of a result needs room beside the preview: for the number, the reference, and its own marks.
 ROOM = 1_024
@@ -42,13 +43,6 @@ def _store(instance: object, attribute: "Attribute[BlobStore | None]", value: Bl
         raise TypeError(
             f"LimitToolOutput.store must be a BlobStore, such as FolderBlobStore(path), or None, not {value!r:.80}"
         )
-
-
-def _bytes(instance: object, attribute: "Attribute[int]", value: int) -> None:
-    if type(value) is not int:
-        raise TypeError(f"LimitToolOutput.{attribute.name} must be a number of bytes, not {value!r:.80}")
-    if value < 0:
-        raise ValueError(f"LimitToolOutput.{attribute.name} is {value}: the least is 0")
 
 
 @frozen
@@ -83,8 +77,8 @@ class LimitToolOutput(Capability):
 
     declares = frozenset({"idempotent"})
 
-    max_bytes: int = field(default=32_768, validator=_bytes)
-    preview_bytes: int = field(default=2_048, validator=_bytes)
+    max_bytes: int = field(default=32_768, validator=at_least(0, what="a number of bytes"))
+    preview_bytes: int = field(default=2_048, validator=at_least(0, what="a number of bytes"))
     store: BlobStore | None = field(default=None, validator=_store)
 
     def __attrs_post_init__(self) -> None:

@@ -8,15 +8,11 @@ from attrs import field, frozen
 from .call_state import CallState
 from .capability import Capability
 from .messages import text_field
-from .tools import Where, accepts, as_where
+from .tools import Where, covers, names_in, where_or_none
 from .verdict import Always, always_field, timeout_field
 
 # Two placeholders and no str.format: braces in a prompt, or in arguments, are text.
 _PLACEHOLDER = re.compile(r"\{(tool|arguments)\}")
-
-
-def _tools(value: Where | None) -> Where | None:
-    return None if value is None else as_where(value)
 
 
 @frozen
@@ -42,7 +38,7 @@ class RequireApproval(Capability):
     ('suspended', ('Pay {"amount": 10}?',))
     """
 
-    tools: Where | None = field(default=None, converter=_tools)
+    tools: Where | None = field(default=None, converter=where_or_none)
     prompt: str = field(default="Allow {tool} with {arguments}?", kw_only=True, validator=text_field)
     denied: str = field(default="The user denied this tool call.", kw_only=True, validator=text_field)
     timeout: float | None = field(default=None, kw_only=True, validator=timeout_field)
@@ -50,11 +46,11 @@ class RequireApproval(Capability):
 
     def tool_names(self) -> frozenset[str]:
         """Return the names in `tools`."""
-        return frozenset() if self.tools is None or callable(self.tools) else frozenset(self.tools)
+        return names_in(self.tools)
 
     def admit_tool_execute(self, call: CallState) -> CallState:
         """Require the approval."""
-        if self.tools is not None and not accepts(self.tools, call.tool):
+        if not covers(self.tools, call.tool):
             return call
         values = {"tool": call.tool.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
         prompt = _PLACEHOLDER.sub(lambda found: values[found[1]], self.prompt)

@@ -10,7 +10,7 @@ from attrs import Attribute, field, frozen
 from .capability import Capability, Outside
 from .frozen import FrozenDict, FrozenList, Json, freeze
 from .messages import Message, SystemMessage, UserMessage, content_text, text_field
-from .shapes import is_async, of_type
+from .shapes import at_least, is_async, of_type, one_of
 from .state import RunState
 
 Found: TypeAlias = Sequence[object] | Awaitable[Sequence[object]]
@@ -67,23 +67,10 @@ def _check_query(value: object) -> None:
         )
 
 
-def _results(instance: object, attribute: "Attribute[int]", value: int) -> None:
-    if type(value) is not int:
-        raise TypeError(f"Retrieve.max_results must be an integer, not {value!r:.80}")
-    if value < 1:
-        raise ValueError(f"Retrieve.max_results is {value}: the least is 1")
-
-
 def _frame(instance: object, attribute: "Attribute[str]", value: str) -> None:
     text_field(instance, attribute, value)
     if "{results}" not in value:
         raise ValueError("Retrieve.frame must hold {results}, where what was found goes")
-
-
-def _on_error(instance: object, attribute: "Attribute[OnError]", value: OnError) -> None:
-    if value not in get_args(OnError):
-        legal = " or ".join(repr(choice) for choice in get_args(OnError))
-        raise ValueError(f"Retrieve.on_error must be {legal}, not {value!r}")
 
 
 @frozen
@@ -123,10 +110,10 @@ class Retrieve(Capability[Results]):
 
     search: Search = field(validator=_search)
     query: Query = field(default=_OF_THE_TASK, kw_only=True, validator=_query)
-    max_results: int = field(default=5, kw_only=True, validator=_results)
+    max_results: int = field(default=5, kw_only=True, validator=at_least(1))
     frame: str = field(default=_FRAME, kw_only=True, validator=_frame)
     history: bool = field(default=False, kw_only=True, validator=of_type(bool))
-    on_error: OnError = field(default="fail", kw_only=True, validator=_on_error)
+    on_error: OnError = field(default="fail", kw_only=True, validator=one_of(*get_args(OnError)))
 
     def initial(self) -> Results:
         """Return that nothing was found."""

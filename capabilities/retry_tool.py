@@ -9,7 +9,7 @@ from .call_state import CallState
 from .capability import CallNext, Capability
 from .combinators import leaves
 from .shapes import of_type
-from .tools import Tool, Where, accepts, as_where, is_idempotent
+from .tools import Tool, Where, covers, is_idempotent, names_in, where_or_none
 from .verdict import Failure, Outcome
 
 # Asks the model for other arguments: the same ones again would fail again. InjectionError: the body never ran.
@@ -23,10 +23,6 @@ def _attempts(instance: object, attribute: "Attribute[int]", value: int) -> None
         raise ValueError(
             f"RetryTool.max_attempts counts the first attempt too: the least is 1, not {value}, and 2 tries again once"
         )
-
-
-def _tools(value: Where | None) -> Where | None:
-    return None if value is None else as_where(value)
 
 
 def _names(value: Iterable[str]) -> tuple[str, ...]:
@@ -83,7 +79,7 @@ class RetryTool(Capability):
     """
 
     max_attempts: int = field(default=3, validator=_attempts)
-    tools: Where | None = field(default=None, kw_only=True, converter=_tools)
+    tools: Where | None = field(default=None, kw_only=True, converter=where_or_none)
     on: tuple[str, ...] = field(default=("Exception",), kw_only=True, converter=_names)
     backoff: Backoff = field(factory=Backoff, kw_only=True, validator=of_type(Backoff))
     only_idempotent: bool = field(default=True, kw_only=True, validator=of_type(bool))
@@ -95,7 +91,7 @@ class RetryTool(Capability):
 
     def tool_names(self) -> frozenset[str]:
         """Return the names in `tools`."""
-        return frozenset() if self.tools is None or callable(self.tools) else frozenset(self.tools)
+        return names_in(self.tools)
 
     def check_tools(self, tools: Sequence[Tool]) -> None:
         """Raise ValueError for a tool that is named here, or lists this, and is not declared to bear a second run."""
@@ -130,7 +126,7 @@ class RetryTool(Capability):
     def _covers(self, tool: Tool) -> bool:
         if self.only_idempotent and not is_idempotent(tool):
             return False
-        return self.tools is None or accepts(self.tools, tool)
+        return covers(self.tools, tool)
 
     def _may_pass(self, outcome: Outcome | None) -> bool:
         if outcome is None or outcome.status != "failed" or outcome.error is None:

@@ -47,6 +47,30 @@ def count_field(instance: object, attribute: "Attribute[int]", value: int) -> No
         raise ValueError(f"{name} must be at least 0, not {value}")
 
 
+def at_least(least: int, meaning: str = "", what: str = "an integer") -> Validator[int]:
+    """Make a validator for a field that holds `what` of at least `least`; `meaning`: why that is the least."""
+
+    def validate(instance: object, attribute: "Attribute[int]", value: int) -> None:
+        name = f"{type(instance).__name__}.{attribute.name}"
+        if type(value) is not int:
+            raise TypeError(f"{name} must be {what}, not {value!r:.80}")
+        if value < least:
+            raise ValueError(f"{name} is {value}: the least is {least}{meaning and f', {meaning}'}")
+
+    return validate
+
+
+def one_of(*choices: T) -> Validator[T]:
+    """Make a validator for a field that holds one of `choices`."""
+
+    def validate(instance: object, attribute: "Attribute[T]", value: T) -> None:
+        if value not in choices:
+            name = f"{type(instance).__name__}.{attribute.name}"
+            raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
+
+    return validate
+
+
 def texts_field(instance: object, attribute: "Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
     """Validate a field that holds a tuple of strings."""
     if type(value) is not tuple or not all(type(text) is str for text in value):

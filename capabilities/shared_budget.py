@@ -9,8 +9,8 @@ from .call_state import CallState
 from .capability import CallNext, Capability
 from .messages import text_field
 from .outside_stores import Reserving
-from .shapes import count_field
-from .tools import Where, accepts, as_where
+from .shapes import count_field, one_of
+from .tools import Where, covers, names_in, where_or_none
 
 OnExceeded: TypeAlias = Literal["refuse", "stop"]
 
@@ -18,16 +18,6 @@ OnExceeded: TypeAlias = Literal["refuse", "stop"]
 def _name(instance: object, attribute: "Attribute[str]", value: str) -> None:
     if type(value) is not str or not value:
         raise TypeError(f"SharedBudget.name must be the key of a counter in deps, not {value!r:.80}")
-
-
-def _tools(value: Where | None) -> Where | None:
-    return None if value is None else as_where(value)
-
-
-def _exceeded(instance: object, attribute: "Attribute[OnExceeded]", value: OnExceeded) -> None:
-    if value not in get_args(OnExceeded):
-        legal = " or ".join(repr(choice) for choice in get_args(OnExceeded))
-        raise ValueError(f"SharedBudget.on_exceeded must be {legal}, not {value!r}")
 
 
 @frozen
@@ -61,13 +51,13 @@ class SharedBudget(Capability):
 
     name: str = field(validator=_name)
     limit: int = field(validator=count_field)
-    tools: Where | None = field(default=None, kw_only=True, converter=_tools)
+    tools: Where | None = field(default=None, kw_only=True, converter=where_or_none)
     message: str = field(default="budget exhausted", kw_only=True, validator=text_field)
-    on_exceeded: OnExceeded = field(default="refuse", kw_only=True, validator=_exceeded)
+    on_exceeded: OnExceeded = field(default="refuse", kw_only=True, validator=one_of(*get_args(OnExceeded)))
 
     def tool_names(self) -> frozenset[str]:
         """Return the names in `tools`."""
-        return frozenset() if self.tools is None or callable(self.tools) else frozenset(self.tools)
+        return names_in(self.tools)
 
     def needs_deps(self) -> frozenset[str]:
         """Return the counter's key."""
@@ -77,7 +67,7 @@ class SharedBudget(Capability):
         self, call_next: CallNext[CallState, CallState], call: CallState
     ) -> CallState:
         """Take a unit and go on, or refuse."""
-        if self.tools is not None and not accepts(self.tools, call.tool):
+        if not covers(self.tools, call.tool):
             return await call_next(call)
         if call_next.resumed:  # its unit was taken before its sub-agent waited for a decision
             return await call_next(call)

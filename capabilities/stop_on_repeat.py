@@ -10,9 +10,9 @@ from .capability import Capability
 from .frozen import digest, sha256
 from .limit_tool_output import WHOLE
 from .messages import TextPart, text_field
-from .shapes import Validator
+from .shapes import at_least
 from .state import RunState
-from .tools import Where, accepts, as_where
+from .tools import Where, covers, names_in, where_or_none
 from .verdict import Outcome
 
 OnRepeat: TypeAlias = Literal["stop", "refuse", "ask"]
@@ -20,21 +20,6 @@ OnRepeat: TypeAlias = Literal["stop", "refuse", "ask"]
 Seen: TypeAlias = tuple[int, str, str]
 # What is compared: the calls of a step with their outcomes, whatever their order.
 Unit: TypeAlias = tuple[tuple[str, str], ...]
-
-
-def _least(least: int, meaning: str) -> Validator[int]:
-    def validate(instance: object, attribute: "Attribute[int]", value: int) -> None:
-        name = f"StopOnRepeat.{attribute.name}"
-        if type(value) is not int:
-            raise TypeError(f"{name} must be an integer, not {value!r:.80}")
-        if value < least:
-            raise ValueError(f"{name} is {value}: the least is {least}, {meaning}")
-
-    return validate
-
-
-def _tools(value: Where | None) -> Where | None:
-    return None if value is None else as_where(value)
 
 
 def _choice(instance: object, attribute: "Attribute[OnRepeat]", value: OnRepeat) -> None:
@@ -68,9 +53,9 @@ class StopOnRepeat(Capability[tuple[Seen, ...]]):
     'The same calls had the same outcome 3 times in a row.'
     """
 
-    times: int = field(default=3, validator=_least(2, "since once is no repetition"))
-    longest: int = field(default=2, kw_only=True, validator=_least(1, "the same call over and over"))
-    tools: Where | None = field(default=None, kw_only=True, converter=_tools)
+    times: int = field(default=3, validator=at_least(2, "since once is no repetition"))
+    longest: int = field(default=2, kw_only=True, validator=at_least(1, "the same call over and over"))
+    tools: Where | None = field(default=None, kw_only=True, converter=where_or_none)
     on_repeat: OnRepeat = field(default="stop", kw_only=True, validator=_choice)
     message: str = field(
         default="The same calls had the same outcome {times} times in a row.",
@@ -84,7 +69,7 @@ class StopOnRepeat(Capability[tuple[Seen, ...]]):
 
     def tool_names(self) -> frozenset[str]:
         """Return the names in `tools`."""
-        return frozenset() if self.tools is None or callable(self.tools) else frozenset(self.tools)
+        return names_in(self.tools)
 
     def before_model_request(self, state: RunState) -> RunState:
         """Stop where the last steps were a circle."""
@@ -117,7 +102,7 @@ class StopOnRepeat(Capability[tuple[Seen, ...]]):
         return self.message.replace("{times}", str(self.times))
 
     def _covers(self, call: CallState) -> bool:
-        return self.tools is None or accepts(self.tools, call.tool)
+        return covers(self.tools, call.tool)
 
     def _own(self, call: CallState) -> bool:
         """Tell whether a call was not made for this capability's sake: the circle is as it was, and not broken."""

@@ -26,7 +26,7 @@ from .messages import Message, Part, SystemMessage, TextPart, UserMessage
 from .outside import Outside
 from .outside_stores import BlobStore
 from .records import replace
-from .shapes import of_type
+from .shapes import at_least, of_type
 from .state import RunState
 
 MIB = 1_048_576
@@ -41,13 +41,6 @@ def _store(instance: object, attribute: "Attribute[BlobStore]", value: BlobStore
         raise TypeError(
             f"StoreAttachments.store must be a BlobStore, such as FolderBlobStore(path), not {value!r:.80}"
         )
-
-
-def _bytes(instance: object, attribute: "Attribute[int]", value: int) -> None:
-    if type(value) is not int:
-        raise TypeError(f"StoreAttachments.{attribute.name} must be a number of bytes, not {value!r:.80}")
-    if value < 1:
-        raise ValueError(f"StoreAttachments.{attribute.name} is {value}: the least is 1")
 
 
 @frozen
@@ -81,8 +74,12 @@ class StoreAttachments(Capability):
     """
 
     store: BlobStore = field(validator=_store)
-    max_file_bytes: int = field(default=20 * MIB, kw_only=True, validator=_bytes)
-    max_inline_bytes: int = field(default=32 * MIB, kw_only=True, validator=_bytes)
+    max_file_bytes: int = field(
+        default=20 * MIB, kw_only=True, validator=at_least(1, what="a number of bytes")
+    )
+    max_inline_bytes: int = field(
+        default=32 * MIB, kw_only=True, validator=at_least(1, what="a number of bytes")
+    )
     inline: bool = field(default=False, kw_only=True, validator=of_type(bool))
 
     # --- into the store

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Literal, TypeAlias, get_args
 
-from attrs import Attribute, field, frozen
+from attrs import field, frozen
 
 from .call_state import CallState
 from .capability import Capability
 from .frozen import FrozenDict
 from .messages import text_field
-from .tools import Tool, Where, accepts, as_where
+from .shapes import one_of
+from .tools import Tool, Where, as_where, covers, names_in, where_or_none
 
 OnExceeded: TypeAlias = Literal["stop", "refuse"]
 
@@ -33,16 +34,6 @@ def _budget(value: int, what: str) -> int:
     if value < 0:
         raise ValueError(f"{what} is {value}: the least is 0, which allows no call")
     return value
-
-
-def _tools(value: Where | None) -> Where | None:
-    return None if value is None else as_where(value)
-
-
-def _check_exceeded(instance: object, attribute: "Attribute[OnExceeded]", value: OnExceeded) -> None:
-    if value not in get_args(OnExceeded):
-        legal = " or ".join(repr(choice) for choice in get_args(OnExceeded))
-        raise ValueError(f"ToolBudget.on_exceeded must be {legal}, not {value!r}")
 
 
 @frozen
@@ -73,11 +64,11 @@ class ToolBudget(Capability["FrozenDict[int]"]):
     """
 
     max_calls: "int | FrozenDict[int]" = field(default=10, converter=_budgets)
-    tools: Where | None = field(default=None, kw_only=True, converter=_tools)
+    tools: Where | None = field(default=None, kw_only=True, converter=where_or_none)
     message: str = field(
         default="Tool budget of {max_calls} calls is used up.", kw_only=True, validator=text_field
     )
-    on_exceeded: OnExceeded = field(default="stop", kw_only=True, validator=_check_exceeded)
+    on_exceeded: OnExceeded = field(default="stop", kw_only=True, validator=one_of(*get_args(OnExceeded)))
 
     def __attrs_post_init__(self) -> None:
         """Refuse two ways of saying which tools are meant."""
@@ -92,7 +83,7 @@ class ToolBudget(Capability["FrozenDict[int]"]):
         """Return the names that the budgets are for."""
         if isinstance(self.max_calls, FrozenDict):
             return frozenset(self.max_calls)
-        return frozenset() if self.tools is None or callable(self.tools) else frozenset(self.tools)
+        return names_in(self.tools)
 
     def admit_tool_execute(self, call: CallState) -> CallState:
         """Stop or refuse when what ran and what is about to run leaves no place, whatever others said."""
@@ -122,4 +113,4 @@ class ToolBudget(Capability["FrozenDict[int]"]):
     def _covers(self, tool: Tool) -> bool:
         if isinstance(self.max_calls, FrozenDict):
             return tool.name in self.max_calls
-        return self.tools is None or accepts(self.tools, tool)
+        return covers(self.tools, tool)

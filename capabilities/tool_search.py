@@ -10,6 +10,7 @@ from .call_state import CallState
 from .capability import Capability
 from .injected import ToolFailed
 from .messages import text_field
+from .shapes import at_least
 from .state import RunState
 from .tools import Annotations, Tool, as_where
 from .word_search import rank
@@ -40,14 +41,6 @@ def _always(value: Collection[str]) -> frozenset[str]:
     if callable(names):
         raise TypeError("ToolSearch.always takes names of tools, not a predicate")
     return frozenset(names)
-
-
-def _from_one(instance: object, attribute: "Attribute[int]", value: int) -> None:
-    name = f"{type(instance).__name__}.{attribute.name}"
-    if type(value) is not int:
-        raise TypeError(f"{name} must be an integer, not {value!r:.80}")
-    if value < 1:
-        raise ValueError(f"{name} is {value}: the least is 1")
 
 
 def _name(instance: object, attribute: "Attribute[str]", value: str) -> None:
@@ -88,8 +81,8 @@ class ToolSearch(Capability[Offered]):
     """
 
     always: frozenset[str] = field(default=frozenset(), converter=_always)
-    max_results: int = field(default=5, kw_only=True, validator=_from_one)
-    max_found: int = field(default=20, kw_only=True, validator=_from_one)
+    max_results: int = field(default=5, kw_only=True, validator=at_least(1))
+    max_found: int = field(default=20, kw_only=True, validator=at_least(1))
     name: str = field(default="find_tools", kw_only=True, validator=_name)
 
     def __attrs_post_init__(self) -> None:

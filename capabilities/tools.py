@@ -73,6 +73,21 @@ def accepts(where: Where, tool: Tool) -> bool:
     return tool.name in where
 
 
+def covers(where: Where | None, tool: Tool) -> bool:
+    """Tell whether a capability's `tools` is for a tool: None is for all. Raises TypeError as `accepts` does."""
+    return where is None or accepts(where, tool)
+
+
+def where_or_none(value: Where | None) -> Where | None:
+    """Normalize a capability's `tools`, where None means all. Raises TypeError as `as_where` does."""
+    return None if value is None else as_where(value)
+
+
+def names_in(where: Where | None) -> frozenset[str]:
+    """Return the tools that `where` mentions by name."""
+    return frozenset() if where is None or callable(where) else frozenset(where)
+
+
 def as_where(value: Where) -> Where:
     """Normalize names to a frozenset, so that a config field stays hashable; predicates pass.
 

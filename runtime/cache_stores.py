@@ -6,7 +6,6 @@ Knows nothing of what is cached.
 """
 
 import math
-import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from attrs import Attribute, Factory, field, frozen
 
 from ..capabilities.outside_stores import CacheStore as CacheStore  # noqa: PLC0414  # a public name of this package
-from .sqlite_store import BUSY_SECONDS, explained, make_file, transaction, write_ahead
+from ..capabilities.shapes import at_least
+from .sqlite_store import explained, file_path, open_file, tolerate_damage, transaction, write_ahead
 from .store_threads import Connections
 
 if TYPE_CHECKING:
@@ -64,13 +64,6 @@ def _clock(instance: object, attribute: "Attribute[Clock | None]", value: object
         raise TypeError(f"{name}.clock must be a function that returns seconds, or None, not {value!r:.80}")
 
 
-def _entries(instance: object, attribute: "Attribute[int]", value: int) -> None:
-    if type(value) is not int:
-        raise TypeError(f"MemoryCacheStore.max_entries must be an integer, not {value!r:.80}")
-    if value < 1:
-        raise ValueError(f"MemoryCacheStore.max_entries is {value}: the least is 1")
-
-
 @frozen
 class MemoryCacheStore:
     """A cache in memory, of at most `max_entries` texts: then the one that was not used for longest goes.
@@ -80,7 +73,7 @@ class MemoryCacheStore:
     Raises ValueError or TypeError for what cannot work.
     """
 
-    max_entries: int = field(default=1024, validator=_entries)
+    max_entries: int = field(default=1024, validator=at_least(1))
     clock: Clock | None = field(default=None, kw_only=True, validator=_clock)
     _lock: Lock = field(init=False, eq=False, repr=False, factory=Lock)
     _kept: "OrderedDict[str, tuple[str, float | None]]" = field(
@@ -112,18 +105,7 @@ class MemoryCacheStore:
 
 
 def _path(value: object) -> str:
-    if not isinstance(value, str | os.PathLike):
-        raise TypeError(f"SQLiteCacheStore takes the path of a file, not {value!r:.80}")
-    path = os.fspath(value)
-    if not isinstance(path, str):
-        raise TypeError(f"SQLiteCacheStore takes a path that is text, not {path!r:.80}")
-    if path == ":memory:":
-        raise ValueError(
-            "SQLiteCacheStore keeps a file, not ':memory:': MemoryCacheStore() is the one in memory"
-        )
-    if not path or "\0" in path:
-        raise ValueError(f"SQLiteCacheStore takes the path of a file, not {path!r:.80}")
-    return path
+    return file_path(value, "SQLiteCacheStore", "MemoryCacheStore() is the one in memory")
 
 
 @frozen
@@ -196,27 +178,11 @@ def _connections(path: str) -> "Connections[sqlite3.Connection]":
 
 
 def _open(path: str) -> "sqlite3.Connection":
-    import sqlite3  # noqa: PLC0415  # 5 ms, for those who have such a store
-
-    make_file(Path(path))
-
-    def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        try:
-            _set_up(connection, path)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    return explained(path, None, connect)
+    return open_file(path, _set_up)
 
 
 def _set_up(connection: "sqlite3.Connection", path: str) -> None:
-    # What is no text any more must not fail a query: who reads it finds out that it is damaged.
-    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+    tolerate_damage(connection)
     cursor = connection.cursor()
     write_ahead(cursor, path)
     cursor.execute("PRAGMA synchronous=NORMAL")  # a power cut may take the last entries, and damages nothing

@@ -5,17 +5,66 @@ What a person sees is rendered from the sealed arguments. Knows nothing of runs,
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 import click
+from attrs import fields, frozen
 
 from ..capabilities.frozen import FrozenDict
 from .decisions import Answer, ApprovalRequest, Approve, Decision, Deny, Edit
 from .errors import CodecError, DecisionError
 from .short import printable
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _LEAST = 8  # characters of a digest that are shown at least
+_FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
+_OPTIONS = (
+    click.option("--approve", multiple=True, metavar="DIGEST", help="Run this call as shown."),
+    click.option("--approve-all", is_flag=True, help="Run all calls that nothing else is said of."),
+    click.option(
+        "--deny", multiple=True, metavar="DIGEST[=MESSAGE]", help="Do not run it; the model reads MESSAGE."
+    ),
+    click.option("--answer", multiple=True, metavar="DIGEST=TEXT", help="Do not run it; TEXT is its result."),
+    click.option("--edit", multiple=True, metavar="DIGEST=JSON", help="Run it with these arguments."),
+    click.option(
+        "--decisions", type=_FILE, help="A JSON object: digest -> decision, as from another program."
+    ),
+)
+_UNDECIDED = (
+    "nothing is decided, and the run still waits: --approve DIGEST, --approve-all, --deny, --answer, --edit"
+)
+
+
+@frozen
+class Said:
+    """What the options of `deciding` say."""
+
+    approve: Sequence[str]
+    approve_all: bool
+    deny: Sequence[str]
+    answer: Sequence[str]
+    edit: Sequence[str]
+    decisions: Path | None
+
+
+_SAID = tuple(field.name for field in fields(Said))
+
+
+def deciding(command: Callable[Concatenate[Said, P], T]) -> Callable[..., T]:
+    """Give a command the options by which somebody decides; it gets them as one, `Said`, its first argument."""
+
+    @wraps(command)
+    def filled(*args: P.args, **options: P.kwargs) -> T:
+        said = {name: options.pop(name) for name in _SAID}
+        return command(Said(**said), *args, **options)  # type: ignore[arg-type]  # click gives what _OPTIONS say
+
+    for option in reversed(_OPTIONS):
+        filled = option(filled)
+    return filled
 
 
 # --- what waits
@@ -46,6 +95,23 @@ def short_digest(request: ApprovalRequest, pending: Sequence[ApprovalRequest]) -
 # --- what is decided
 
 
+def chosen(pending: Sequence[ApprovalRequest], said: Said) -> dict[str, Decision] | None:
+    """Return what is decided of what waits, by digest: by options, or else at the terminal.
+
+    Where there is no terminal either, what waits is shown, how to decide is told, and None returned.
+    """
+    given = {**from_file(said.decisions), **decided(pending, said)}
+    if said.approve_all:
+        given = {**{one.digest: Approve() for one in pending}, **given}
+    if given:
+        return given
+    show(pending)
+    if not sys.stdin.isatty():
+        click.echo(_UNDECIDED, err=True)
+        return None
+    return asked(pending)
+
+
 def from_file(path: Path | None) -> Mapping[str, Decision]:
     """Return the decisions of a file. One that cannot be read as such is a wrong call."""
     if path is None:
@@ -58,14 +124,7 @@ def from_file(path: Path | None) -> Mapping[str, Decision]:
         raise click.UsageError(f"{path}: {error}") from error
 
 
-def decided(
-    pending: Sequence[ApprovalRequest],
-    *,
-    approve: Sequence[str],
-    deny: Sequence[str],
-    answer: Sequence[str],
-    edit: Sequence[str],
-) -> dict[str, Decision]:
+def decided(pending: Sequence[ApprovalRequest], said: Said) -> dict[str, Decision]:
     """Return the decisions of the options, by whole digest. Two of one call, or of none, are a wrong call."""
     found: dict[str, Decision] = {}
 
@@ -77,15 +136,15 @@ def decided(
             )
         found[digest] = decision
 
-    for start in approve:
+    for start in said.approve:
         decide("--approve", start, Approve())
-    for given in deny:
+    for given in said.deny:
         start, _, message = given.partition("=")
         decide("--deny", start, Deny(message))
-    for given in answer:
+    for given in said.answer:
         start, text = parts("--answer", given, "TEXT")
         decide("--answer", start, Answer(text))
-    for given in edit:
+    for given in said.edit:
         start, text = parts("--edit", given, "JSON")
         decide("--edit", start, edited(text))
     return found

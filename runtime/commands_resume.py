@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 
-from .commands_decisions import asked, decided, from_file, show
-from .decisions import ApprovalRequest, Approve
+from .commands_decisions import Said, chosen, deciding, show
+from .decisions import ApprovalRequest
 from .errors import DecisionError, RunError
 from .short import printable
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 T = TypeVar("T")
 _AGENT = "MODULE:ATTRIBUTE"
-_UNDECIDED = (
-    "nothing is decided, and the run still waits: --approve DIGEST, --approve-all, --deny, --answer, --edit"
-)
 
 
 @click.command("runs")
@@ -41,26 +38,9 @@ def runs(agent: str) -> None:
 @click.command("resume")
 @click.argument("agent", metavar=_AGENT)
 @click.argument("run_id")
-@click.option("--approve", multiple=True, metavar="DIGEST", help="Run this call as shown.")
-@click.option("--approve-all", is_flag=True, help="Run all calls that nothing else is said of.")
-@click.option(
-    "--deny", multiple=True, metavar="DIGEST[=MESSAGE]", help="Do not run it; the model reads MESSAGE."
-)
-@click.option("--answer", multiple=True, metavar="DIGEST=TEXT", help="Do not run it; TEXT is its result.")
-@click.option("--edit", multiple=True, metavar="DIGEST=JSON", help="Run it with these arguments.")
-@click.option("--decisions", type=_FILE, help="A JSON object: digest -> decision, as from another program.")
+@deciding
 @click.option("--allow-changed", multiple=True, metavar="KEY", help="A capability that may differ by now.")
-def resume(  # noqa: PLR0917  # click gives every option by its name
-    agent: str,
-    run_id: str,
-    approve: Sequence[str],
-    approve_all: bool,  # noqa: FBT001  # likewise
-    deny: Sequence[str],
-    answer: Sequence[str],
-    edit: Sequence[str],
-    decisions: Path | None,
-    allow_changed: Sequence[str],
-) -> None:
+def resume(said: Said, agent: str, run_id: str, allow_changed: Sequence[str]) -> None:
     """Show what the suspended run RUN_ID waits for, and go on with it once all of that is decided.
 
     MODULE:ATTRIBUTE is the agent, with its store, as in `shop.desk:agent`, or a function that returns an
@@ -72,18 +52,9 @@ def resume(  # noqa: PLR0917  # click gives every option by its name
     pending = told(
         partial(within, agent, found, partial(_pending, run_id=run_id, allowed=frozenset(allow_changed)))
     )
-    given = {
-        **from_file(decisions),
-        **decided(pending, approve=approve, deny=deny, answer=answer, edit=edit),
-    }
-    if approve_all:
-        given = {**{one.digest: Approve() for one in pending}, **given}
-    if not given:
-        show(pending)
-        if not sys.stdin.isatty():
-            click.echo(_UNDECIDED, err=True)
-            return
-        given = asked(pending)
+    given = chosen(pending, said)
+    if given is None:
+        return
 
     async def go_on(made: "Agent[object]", _: "MessageStore") -> "RunResult[object]":
         return await made.resume(run_id, given, allow_changed=allow_changed)

@@ -4,9 +4,7 @@ Parses, calls `DurableRuns`, prints. Neither the agent nor a worker has to be he
 """
 
 import json
-import sys
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,9 +14,9 @@ import click
 
 from ..capabilities.frozen import thaw
 from .commands_database import URL, reach
-from .commands_decisions import asked, decided, described, from_file, show
+from .commands_decisions import Said, chosen, deciding, described, show
 from .commands_resume import runs as in_store
-from .decisions import ApprovalRequest, Approve
+from .decisions import ApprovalRequest
 from .errors import DecisionError
 from .short import cut, printable, short
 
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 _STATUSES = ("queued", "running", "waiting", "completed", "stopped", "failed", "cancelled", "broken")
 _HEADS = ("RUN", "STATUS", "CREATED", "WORKER", "WAITS FOR")
-_UNDECIDED = (
-    "nothing is decided, and the run still waits: --approve DIGEST, --approve-all, --deny, --answer, --edit"
-)
 _JSON = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
@@ -128,42 +123,17 @@ def show_command(run_id: str, url: str, as_json: bool) -> None:  # noqa: FBT001 
 @runs.command("decide")
 @click.argument("run_id")
 @URL
-@click.option("--approve", multiple=True, metavar="DIGEST", help="Run this call as shown.")
-@click.option("--approve-all", is_flag=True, help="Run all calls that nothing else is said of.")
-@click.option(
-    "--deny", multiple=True, metavar="DIGEST[=MESSAGE]", help="Do not run it; the model reads MESSAGE."
-)
-@click.option("--answer", multiple=True, metavar="DIGEST=TEXT", help="Do not run it; TEXT is its result.")
-@click.option("--edit", multiple=True, metavar="DIGEST=JSON", help="Run it with these arguments.")
-@click.option("--decisions", type=_FILE, help="A JSON object: digest -> decision, as from another program.")
-def decide(  # noqa: PLR0917  # click gives every option by its name
-    run_id: str,
-    url: str,
-    approve: Sequence[str],
-    approve_all: bool,  # noqa: FBT001  # likewise
-    deny: Sequence[str],
-    answer: Sequence[str],
-    edit: Sequence[str],
-    decisions: Path | None,
-) -> None:
+@deciding
+def decide(said: Said, run_id: str, url: str) -> None:
     """Decide what RUN_ID waits for; the worker that has it, or gets it, goes on.
 
     The beginning of a digest is enough. All calls are decided at once. Without decisions they are asked for at the
     terminal; where there is none, what waits is shown and nothing is done.
     """
     pending = reach(url, partial(_pending, run_id=run_id))
-    given = {
-        **from_file(decisions),
-        **decided(pending, approve=approve, deny=deny, answer=answer, edit=edit),
-    }
-    if approve_all:
-        given = {**{one.digest: Approve() for one in pending}, **given}
-    if not given:
-        show(pending)
-        if not sys.stdin.isatty():
-            click.echo(_UNDECIDED, err=True)
-            return
-        given = asked(pending)
+    given = chosen(pending, said)
+    if given is None:
+        return
     reach(url, lambda runs: runs.decide(run_id, given, now=time.time()))
     click.echo(f"{printable(run_id)} decided")
 

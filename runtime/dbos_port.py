@@ -5,9 +5,8 @@ A run outlives its process: another one with the same agent on the same database
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from types import TracebackType
-from typing import Generic, Self, Unpack, cast
+from collections.abc import AsyncIterator
+from typing import Self, Unpack, cast
 
 from attrs import evolve
 
@@ -26,10 +25,8 @@ from .dbos_engine import EVENTS
 from .dbos_home import Home
 from .dbos_runs import DurableRuns
 from .dbos_tables import in_thread
-from .decisions import ApprovalRequest, Decision, Edit
-from .durable_edits import check_edits
+from .durable_agent import OnEngine, check_agent
 from .durable_engine import Policy, policy_of
-from .durable_info import DurableRunInfo, DurableStatus
 from .durable_journal import put_aside
 from .durable_order import DurableOptions, write_order
 from .durable_run import Carried, Worker, carry, outcome_of
@@ -43,7 +40,7 @@ Out = TypeVar("Out", default=str)
 DEFAULT_URL = "sqlite:///capfold-runs.sqlite"
 
 
-class DurableAgent(Generic[Out]):
+class DurableAgent(OnEngine[Out]):
     """An agent whose runs are recorded in a database, and go on in any process that has this agent.
 
     `url`: `sqlite:///FILE`, which needs nothing else, or `postgresql://...`. `on_interrupted`: what becomes of a tool
@@ -52,6 +49,8 @@ class DurableAgent(Generic[Out]):
     `version`: runs go on in processes of the same version only. `lease`: seconds after which a silent process counts as
     lost. Opened when first used, closed by `async with` or `close`. On asyncio only.
     """
+
+    runs: DurableRuns
 
     def __init__(
         self,
@@ -63,7 +62,9 @@ class DurableAgent(Generic[Out]):
         lease: float = 15.0,
     ) -> None:
         """Take an agent. Raises TypeError or ValueError for what could not work."""
-        check_durable(agent, version, lease)
+        check_agent(agent, lease, "DurableAgent")
+        if type(version) is not str or not version:
+            raise TypeError(f"version is a non-empty string, not {version!r:.40}")
         self._agent = agent
         self.runs = DurableRuns(url, agent=agent.name)
         self._worker = Worker(agent, policy_of(on_interrupted))
@@ -82,11 +83,6 @@ class DurableAgent(Generic[Out]):
     def executor(self) -> str | None:
         """The id of this process among those that carry runs on, new each time it is opened; None while closed."""
         return None if self._home is None else self._home.executor
-
-    @property
-    def agent(self) -> Agent[Out]:
-        """The agent."""
-        return self._agent
 
     def replace(self, agent: Agent[Out]) -> None:
         """Carry runs on with another agent from now on, as one with new settings; those under way keep theirs.
@@ -125,23 +121,6 @@ class DurableAgent(Generic[Out]):
         left = 0 if home is None else await home.close(patience)
         await self.runs.close()
         return left
-
-    async def __aenter__(self) -> Self:
-        """Open it."""
-        return await self.open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        await self.close()
-
-    async def run(self, prompt: Content | None, **options: Unpack[DurableOptions]) -> RunResult[Out]:
-        """Start a run, wait for its end and return the result; it waits too where a person has to decide.
-
-        Cancelled, only the wait ends; the run goes on. Raises RunError in its subclasses when the run fails.
-        """
-        return await self.result(await self.start(prompt, **options))
 
     async def start(self, prompt: Content | None, **options: Unpack[DurableOptions]) -> str:
         """Start a run and return its id: `run_id`, or one that is made. A run of that id is started once.
@@ -183,31 +162,6 @@ class DurableAgent(Generic[Out]):
                 reader.records.steps.setdefault(run_id, {})[step["function_name"]] = step["output"]
         return await carry(reader, self._worker, cast(str, found.input["args"][0]))
 
-    async def resume(self, run_id: str, decisions: Mapping[str, Decision]) -> RunResult[Out]:
-        """Decide what a run waits for, as `decide` does, and wait for its end, as `result` does."""
-        await self.decide(run_id, decisions)
-        return await self.result(run_id)
-
-    async def decide(self, run_id: str, decisions: Mapping[str, Decision]) -> None:
-        """Decide what a run waits for: digest of each pending request -> decision. From any process, days later.
-
-        Raises DecisionError for decisions that do not fit, and where somebody has decided otherwise.
-        """
-        await self._opened()
-        if any(isinstance(one, Edit) for one in decisions.values()):
-            check_edits(self._agent, await self.runs.pending(run_id), decisions)
-        await self.runs.decide(run_id, decisions, now=self.agent.given.port.now())
-
-    async def pending(self, run_id: str) -> tuple[ApprovalRequest, ...]:
-        """Return what a run waits for, empty where it does not."""
-        await self._opened()
-        return await self.runs.pending(run_id)
-
-    async def list(self, status: DurableStatus | None = None) -> tuple[DurableRunInfo, ...]:
-        """Return the runs of the database, the newest first."""
-        await self._opened()
-        return await self.runs.list(status)
-
     async def stop(self, run_id: str, message: str) -> None:
         """End a run as a result, status "stopped", wherever it is; `result` waits for that."""
         await self._opened()
@@ -236,16 +190,6 @@ class DurableAgent(Generic[Out]):
             await self.open()
         assert self._home is not None
         return self._home
-
-
-def check_durable(agent: object, version: object, lease: object) -> None:
-    """Raise TypeError or ValueError for what no durable agent can be made of."""
-    if not isinstance(agent, Agent):
-        raise TypeError(f"DurableAgent takes an Agent, not {type(agent).__name__}")
-    if type(version) is not str or not version:
-        raise TypeError(f"version is a non-empty string, not {version!r:.40}")
-    if isinstance(lease, bool) or not isinstance(lease, int | float) or not lease >= 1:
-        raise ValueError(f"lease is a number of seconds of at least 1, not {lease!r:.40}")
 
 
 class _Aside(JournalEngine):

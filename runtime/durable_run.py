@@ -125,9 +125,7 @@ class DurableRun:
             message = await self._message(driver, end.requests, end.why)
             now = cast(float, message["at"])
             if "stop" in message:
-                self.engine.control.settle()
-                stop = None if message["stop"] is None else get(message["stop"], Stop)
-                return machine.feed(state, Interrupted(now, stop=stop))
+                return machine.feed(state, self._stopped(message, now))
             try:
                 return machine.resume(state, match(end.requests, decisions_in(message, end.requests)), now)
             except DecisionError:
@@ -139,9 +137,7 @@ class DurableRun:
             message = await self._message(driver, effect.requests, event.why)
             now = cast(float, message["at"])
             if "stop" in message:
-                self.engine.control.settle()
-                stop = None if message["stop"] is None else get(message["stop"], Stop)
-                return Interrupted(now, stop=stop)
+                return self._stopped(message, now)
             try:
                 decisions = match(effect.requests, decisions_in(message, effect.requests))
                 check_decisions(Work(driver.state, now), decisions)
@@ -186,6 +182,12 @@ class DurableRun:
                 return checked(requests, decisions_in(message, requests))
             except DecisionError:
                 continue
+
+    def _stopped(self, message: JsonObject, now: float) -> Interrupted:
+        """Return the stop that a message is; it is on record now, and not to be taken again."""
+        self.engine.control.settle()
+        stop = None if message["stop"] is None else get(message["stop"], Stop)
+        return Interrupted(now, stop=stop)
 
     async def _message(
         self, driver: DurableDriver, requests: Sequence[ApprovalRequest], why: str

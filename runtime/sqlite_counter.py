@@ -1,6 +1,5 @@
 """SQLiteCounter: units that the runs of many processes share, in one file. Knows no other table than its own."""
 
-import os
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from attrs import Factory, field, frozen
 
 from .counter import check_reservation
-from .sqlite_store import BUSY_SECONDS, explained, make_file, write_ahead
+from .sqlite_store import explained, file_path, open_file, write_ahead
 from .store_threads import Connections
 
 if TYPE_CHECKING:
@@ -28,14 +27,7 @@ _USED: Final = "SELECT used FROM capfold_counter WHERE name = ?"
 
 
 def _path(value: object) -> str:
-    path = os.fspath(value) if isinstance(value, str | os.PathLike) else value
-    if not isinstance(path, str):
-        raise TypeError(f"SQLiteCounter takes the path of a file, not {value!r:.80}")
-    if not path or "\0" in path:
-        raise ValueError(f"SQLiteCounter takes the path of a file, not {path!r:.80}")
-    if path == ":memory:":
-        raise ValueError("SQLiteCounter keeps a file, not ':memory:': Counter() is the counter in memory")
-    return path
+    return file_path(value, "SQLiteCounter", "Counter() is the counter in memory")
 
 
 @frozen
@@ -98,22 +90,11 @@ def _connections(path: str) -> "Connections[sqlite3.Connection]":
 
 
 def _open(path: str) -> "sqlite3.Connection":
-    import sqlite3  # noqa: PLC0415  # 5 ms, for those who have such a counter
+    return open_file(path, _set_up)
 
-    make_file(Path(path))
 
-    def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        try:
-            cursor = connection.cursor()
-            write_ahead(cursor, path)
-            cursor.execute("PRAGMA synchronous=FULL")
-            cursor.execute(_TABLE)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    return explained(path, None, connect)
+def _set_up(connection: "sqlite3.Connection", path: str) -> None:
+    cursor = connection.cursor()
+    write_ahead(cursor, path)
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute(_TABLE)

@@ -56,7 +56,6 @@ class RunWorkflow:
         self._begun: dict[str, int] = {}
         self._seen: set[str] = set()  # keys of steps that are under way or recorded
         self._doing: list[workflow.ActivityHandle[Done]] = []
-        self._topic: str | None = None
         self._messages: dict[str, str] = {}
         self._wish: str | None = None
         self._below: set[str] = set()
@@ -124,9 +123,7 @@ class RunWorkflow:
 
     async def _waited(self, topic: str) -> tuple[str, str]:
         self._show("waiting")
-        self._topic = topic
         await workflow.wait_condition(lambda: topic in self._messages or self._wish is not None)
-        self._topic = None
         self._show("running")
         decided = self._messages.get(topic)
         if decided is not None:

@@ -18,9 +18,7 @@ The workflow counts how often a step was begun, from timeouts that are in its hi
 """
 
 import asyncio
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Generic, Self, Unpack, cast
+from typing import Self, Unpack, cast
 
 try:
     from temporalio.client import Client
@@ -33,10 +31,8 @@ from typing_extensions import TypeVar
 from ..capabilities.messages import Content
 from ..capabilities.outside_stores import BlobStore
 from .agent import Agent
-from .decisions import ApprovalRequest, Decision, Edit
-from .durable_edits import check_edits
+from .durable_agent import OnEngine, check_agent
 from .durable_engine import Policy, policy_of
-from .durable_info import DurableRunInfo, DurableStatus
 from .durable_journal import put_aside
 from .durable_order import DurableOptions, write_order
 from .durable_run import Worker, carry, outcome_of
@@ -52,7 +48,7 @@ Out = TypeVar("Out", default=str)
 DEFAULT_SERVER = "localhost:7233"
 
 
-class TemporalAgent(Generic[Out]):
+class TemporalAgent(OnEngine[Out]):
     """An agent whose runs are recorded by a Temporal server, and go on in any process that has this agent.
 
     `server`: its address, or a client of it, whose codec is kept. `task_queue`: by default `capfold-` and the agent's
@@ -64,6 +60,8 @@ class TemporalAgent(Generic[Out]):
 
     Opened when first used, closed by `async with` or `close`. On asyncio only.
     """
+
+    runs: TemporalRuns
 
     def __init__(
         self,
@@ -79,10 +77,9 @@ class TemporalAgent(Generic[Out]):
         works: bool = True,
     ) -> None:
         """Take an agent. Raises TypeError or ValueError for what could not work."""
-        if not isinstance(agent, Agent):
-            raise TypeError(f"TemporalAgent takes an Agent, not {type(agent).__name__}")
-        _check(server, lease, attempts)
-        self.agent = agent
+        check_agent(agent, lease, "TemporalAgent")
+        _check(server, attempts)
+        self._agent = agent
         self.runs = TemporalRuns(
             server, task_queue or f"capfold-{agent.name}", namespace=namespace, aside=aside
         )
@@ -116,23 +113,6 @@ class TemporalAgent(Generic[Out]):
         if home is not None:
             await home.close(patience)
 
-    async def __aenter__(self) -> Self:
-        """Open it."""
-        return await self.open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        await self.close()
-
-    async def run(self, prompt: Content | None, **options: Unpack[DurableOptions]) -> RunResult[Out]:
-        """Start a run, wait for its end and return the result; it waits too where a person has to decide.
-
-        Cancelled, only the wait ends; the run goes on. Raises RunError in its subclasses when the run fails.
-        """
-        return await self.result(await self.start(prompt, **options))
-
     async def start(self, prompt: Content | None, **options: Unpack[DurableOptions]) -> str:
         """Start a run and return its id: `run_id`, or one that is made. A run of that id is started once.
 
@@ -165,31 +145,6 @@ class TemporalAgent(Generic[Out]):
         await reader.open()
         return cast("RunResult[Out]", outcome_of(await carry(reader, self._worker, found.start.order)))
 
-    async def resume(self, run_id: str, decisions: Mapping[str, Decision]) -> RunResult[Out]:
-        """Decide what a run waits for, as `decide` does, and wait for its end, as `result` does."""
-        await self.decide(run_id, decisions)
-        return await self.result(run_id)
-
-    async def decide(self, run_id: str, decisions: Mapping[str, Decision]) -> None:
-        """Decide what a run waits for: digest of each pending request -> decision. From any process, days later.
-
-        Raises DecisionError for decisions that do not fit, and for a run that does not wait.
-        """
-        await self.open()
-        if any(isinstance(one, Edit) for one in decisions.values()):
-            check_edits(self.agent, await self.runs.pending(run_id), decisions)
-        await self.runs.decide(run_id, decisions, now=self.agent.given.port.now())
-
-    async def pending(self, run_id: str) -> tuple[ApprovalRequest, ...]:
-        """Return what a run waits for, empty where it does not."""
-        await self.open()
-        return await self.runs.pending(run_id)
-
-    async def list(self, status: DurableStatus | None = None) -> tuple[DurableRunInfo, ...]:
-        """Return the runs of the task queue, the newest first."""
-        await self.open()
-        return await self.runs.list(status)
-
     async def stop(self, run_id: str, message: str) -> None:
         """End a run as a result, status "stopped", wherever it is; `result` waits for that."""
         await self.open()
@@ -203,11 +158,9 @@ class TemporalAgent(Generic[Out]):
         return new_id
 
 
-def _check(server: object, lease: object, attempts: object) -> None:
+def _check(server: object, attempts: object) -> None:
     """Raise TypeError or ValueError for arguments that could not work."""
     if not isinstance(server, str | Client) or not server:
         raise TypeError(f"server is an address, as {DEFAULT_SERVER!r}, or a client, not {server!r:.80}")
-    if isinstance(lease, bool) or not isinstance(lease, int | float) or not lease >= 1:
-        raise ValueError(f"lease is a number of seconds of at least 1, not {lease!r:.40}")
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
         raise ValueError(f"attempts is a number of at least 1, not {attempts!r:.40}")

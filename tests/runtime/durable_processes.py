@@ -6,14 +6,13 @@ three (begun, performed, recorded); or `slow`: at none, in a tool that takes its
 """
 
 import asyncio
-import os
-import signal
 import sys
 from pathlib import Path
 
 from capfold.runtime.dbos_engine import DbosEngine
 from capfold.runtime.dbos_port import DurableAgent
 from tests.runtime.durable_desk import Killing, make
+from tests.runtime.lost_workers import fork_each
 
 LEASE = 1.5
 
@@ -28,19 +27,5 @@ async def start(url: str, folder: Path, run_id: str, place: str) -> None:
         await asyncio.sleep(60)
 
 
-def main(url: str, folder: str) -> None:
-    """Fork a process for each line of input."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
-    for line in sys.stdin:
-        run_id, place = line.split()
-        child = os.fork()
-        if child == 0:
-            try:
-                asyncio.run(start(url, Path(folder), run_id, place))
-            finally:
-                os._exit(0)
-        print(child, flush=True)  # noqa: T201  # the test reads it
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    fork_each(start, *sys.argv[1:])

@@ -1,6 +1,9 @@
 """A small run as entries, for the tests of log, sinks and timeline: approved, restored, rejected, settled."""
 
+import threading
 from collections.abc import Sequence
+
+import anyio
 
 from capfold.capabilities.messages import AssistantMessage, ToolMessage, UserMessage, call
 from capfold.capabilities.state import Stop
@@ -8,6 +11,7 @@ from capfold.capabilities.tools import Tool
 from capfold.capabilities.verdict import Outcome
 from capfold.runtime.entries import Added, Entry, FromTo, Items
 from capfold.runtime.log import Log
+from capfold.runtime.sinks import Sink
 
 PAY = Tool("pay", "Pay.", {"type": "object"})
 READ = Tool("read", "Read.", {"type": "object"})
@@ -83,3 +87,19 @@ def story(run: str = "run-1", *, at: float = 100.0, end: bool = True) -> list[En
 def digests(entries: Sequence[Entry]) -> list[str]:
     """Return the digests that a log gives these entries."""
     return [record.digest for record in Log(entries)]
+
+
+def write_by_threads(sink: Sink) -> None:
+    """Write four runs to a sink, each from a thread with an event loop of its own, and close it."""
+
+    def run(name: str) -> None:
+        log = Log(story(name))
+        for n in range(len(log)):
+            anyio.run(sink.write, log[n : n + 1])
+
+    threads = [threading.Thread(target=run, args=(f"run-{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    anyio.run(sink.close)

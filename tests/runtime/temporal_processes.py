@@ -7,14 +7,13 @@ prints the process's id.
 """
 
 import asyncio
-import os
-import signal
 import sys
 from pathlib import Path
 
 from capfold.runtime.temporal_engine import TemporalEngine
 from capfold.runtime.temporal_port import TemporalAgent
 from tests.runtime.durable_desk import Killing, make
+from tests.runtime.lost_workers import fork_each
 
 LEASE = 1.5
 
@@ -30,19 +29,5 @@ async def start(server: str, folder: Path, run_id: str, place: str) -> None:
         await asyncio.sleep(60)
 
 
-def main(server: str, folder: str) -> None:
-    """Fork a process for each line of input."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
-    for line in sys.stdin:
-        run_id, place = line.split()
-        child = os.fork()
-        if child == 0:
-            try:
-                asyncio.run(start(server, Path(folder), run_id, place))
-            finally:
-                os._exit(0)
-        print(child, flush=True)  # noqa: T201  # it is what the test reads
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    fork_each(start, *sys.argv[1:])

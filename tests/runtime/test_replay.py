@@ -256,10 +256,8 @@ def test_c71_the_log_explains_the_state(script: Script) -> None:
 # --- endings
 
 
-@pytest.mark.parametrize("act", ["stop", "fail", "note", "raise"])
-@pytest.mark.parametrize("point", POINTS)
-async def test_each_hook_may_end_the_run(point: str, act: str) -> None:
-    """Stopped, failed or broken at any hook, in the second step where there is one."""
+def ended_at(point: str, act: str) -> Agent[str]:
+    """Return an agent whose run is stopped, failed or broken at a hook, in the second step where there is one."""
 
     def action(record: Any) -> Any:
         run = record.run if isinstance(record, CallState) else record
@@ -269,21 +267,25 @@ async def test_each_hook_may_end_the_run(point: str, act: str) -> None:
             raise LookupError("enough")
         return getattr(record, act)("enough")
 
-    agent = Agent(
+    return Agent(
         "desk",
         ScriptedModel([batch(0, 1), batch(0, 1, 2), "done"]),
         tools=[Works().tool()],
         capabilities=[Persists(), at(point, action), Asks()],
     )
+
+
+@pytest.mark.parametrize("act", ["stop", "fail", "note", "raise"])
+@pytest.mark.parametrize("point", POINTS)
+async def test_each_hook_may_end_the_run(point: str, act: str) -> None:
+    """Stopped, failed or broken at any hook, in the second step where there is one."""
+    agent = ended_at(point, act)
     result, _ = await end_by(agent.run("go"))
     check(result.log, agent, result.state)
 
 
-@pytest.mark.parametrize("wraps", [False, True])
-@pytest.mark.parametrize("how", ["cancel", "stop", "deadline"])
-@pytest.mark.parametrize("where", ["model", "tool", "gather"])
-async def test_a_run_that_was_cut_short(where: str, how: str, *, wraps: bool) -> None:
-    """Cancelled, stopped by its caller, or late, while the model, a tool or a gatherer is under way."""
+async def cut_short(where: str, how: str, *capabilities: AnyCapability) -> tuple[Agent[str], RunResult[str]]:
+    """Cut a run short while the model, a tool or a gatherer is under way: by its caller, or since it is late."""
     reached = anyio.Event()
 
     async def hang() -> None:
@@ -316,7 +318,7 @@ async def test_a_run_that_was_cut_short(where: str, how: str, *, wraps: bool) ->
         "desk",
         ScriptedModel([calls, slow if where == "model" else "done"]),
         tools=[wait],
-        capabilities=[Gathers(), *([Persists(), Answers()] if wraps else [])],
+        capabilities=[Gathers(), *capabilities],
         limits=Limits(deadline=0.2 if how == "deadline" else None),
     )
     async with agent.start("go") as handle:
@@ -329,7 +331,15 @@ async def test_a_run_that_was_cut_short(where: str, how: str, *, wraps: bool) ->
                 await handle.stop("enough", grace=0.1)
             events = [event async for event in handle.events]
     ended: Any = events[-1]
-    result = ended.result if ended.error is None else ended.error.partial
+    return agent, ended.result if ended.error is None else ended.error.partial
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+@pytest.mark.parametrize("how", ["cancel", "stop", "deadline"])
+@pytest.mark.parametrize("where", ["model", "tool", "gather"])
+async def test_a_run_that_was_cut_short(where: str, how: str, *, wraps: bool) -> None:
+    """Cancelled, stopped by its caller, or late, while the model, a tool or a gatherer is under way."""
+    agent, result = await cut_short(where, how, *([Persists(), Answers()] if wraps else []))
     check(result.log, agent, result.state)
 
 

@@ -4,7 +4,6 @@
 
 import gc
 import os
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from capfold.runtime.errors import LogError
 from capfold.runtime.log import Log, read_log, verify
 from capfold.runtime.sink_lines import Redact
 from capfold.runtime.sinks import JsonLines, Sink
-from tests.runtime.entries_story import story
+from tests.runtime.entries_story import story, write_by_threads
 
 KEY = b"a key of the auditor"
 
@@ -99,18 +98,7 @@ async def test_many_runs_at_once_share_a_sink(path: Path) -> None:
 def test_threads_share_a_sink(path: Path) -> None:
     """Runs in several threads, as by run_sync, write whole lines in one chain."""
     sink = JsonLines(path)
-
-    def run(name: str) -> None:
-        log = Log(story(name))
-        for n in range(len(log)):
-            anyio.run(sink.write, log[n : n + 1])
-
-    threads = [threading.Thread(target=run, args=(f"run-{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    anyio.run(sink.close)
+    write_by_threads(sink)
     assert 4 * len(story()) == verify(read_log(path)).records
 
 

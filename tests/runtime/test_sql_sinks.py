@@ -3,7 +3,6 @@
 import functools
 import json
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +34,7 @@ from capfold.runtime import (
     verify,
 )
 from capfold.runtime.commands import capfold
-from tests.runtime.entries_story import story
+from tests.runtime.entries_story import story, write_by_threads
 from tests.runtime.log_process import sink_at, start
 from tests.runtime.store_places import Place, new_database, postgres_server
 from tests.runtime.store_process import go, let_go
@@ -120,18 +119,7 @@ async def test_many_runs_at_once_share_a_sink(place: Place) -> None:
 def test_threads_share_a_sink(place: Place) -> None:
     """Runs in several threads, as by run_sync, write one chain."""
     sink = sink_at(place.location)
-
-    def run(name: str) -> None:
-        log = Log(story(name))
-        for n in range(len(log)):
-            anyio.run(sink.write, log[n : n + 1])
-
-    threads = [threading.Thread(target=run, args=(f"run-{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    anyio.run(sink.close)
+    write_by_threads(sink)
     assert 4 * len(story()) == verify(read_log(place.location)).records
 
 

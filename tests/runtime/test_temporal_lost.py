@@ -6,17 +6,27 @@ By default a worker dies at some places of a run; `CAPFOLD_FULL=1 pytest tests/r
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from capfold.runtime import Answer, ApprovalRequest, Approve, Decision, Deny, RunResult
-from tests.runtime.desk import contents, results
-from tests.runtime.durable_desk import bodies, make
+from capfold.runtime import ApprovalRequest
+from tests.runtime.durable_desk import make
+from tests.runtime.lost_workers import (
+    AT_ONCE,
+    DECISIONS,
+    INSIDE_PAY,
+    STEPS,
+    Nursery,
+    check_again,
+    check_asked,
+    check_frozen,
+    check_once,
+    effects,
+    nursery,
+    places,
+)
 from tests.temporal import temporal_server
 
 pytest.importorskip("temporalio", reason="temporalio is missing: it is the extra `temporal`")
@@ -32,57 +42,16 @@ from capfold.runtime.temporal_records import STEP, Done, Todo, with_records
 from tests.runtime.temporal_processes import LEASE
 
 __all__ = ["temporal_server"]
-STEPS = [
-    "1:1:model",
-    "2:1:call/call_1_0",
-    "2:1:call/call_1_1",
-    "3:2:model",
-    "4:2:call/call_4_0",
-    "5:3:model",
-    "6:3:end",
-]
-# Of each step: before it is performed, before anybody is told, and right after.
-MOMENTS = range(1, 3 * len(STEPS) + 1)
 SOME = (2, 5, 9, 14, 21)
-PLACES = tuple(MOMENTS) if os.environ.get("CAPFOLD_FULL") else SOME
-INSIDE_PAY = 14  # the second payment was made, and nobody was told
+PLACES = places(SOME)
+PROGRAM = "tests.runtime.temporal_processes"
 SECONDS = 90
-AT_ONCE = 5
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     """Run on asyncio: Temporal knows no other loop."""
     return "asyncio"
-
-
-class Nursery:
-    """Starts processes that are to die."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-
-    def start(self, run_id: str, place: str) -> int:
-        """Start one; return its id."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{run_id} {place}\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-
-@contextmanager
-def nursery(server: str, folder: Path) -> Iterator[Nursery]:
-    """Keep a process from which others are forked."""
-    command = [sys.executable, "-m", "tests.runtime.temporal_processes", server, str(folder)]
-    root = Path(__file__).parents[2]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
-    ) as process:
-        try:
-            yield Nursery(process)
-        finally:
-            process.kill()
 
 
 async def survivor(server: str, folder: Path, run_id: str, policy: Policy = "unknown") -> TemporalAgent[str]:
@@ -95,12 +64,6 @@ async def survivor(server: str, folder: Path, run_id: str, policy: Policy = "unk
         except LookupError:
             pass
         await asyncio.sleep(0.05)
-
-
-def effects(folder: Path, run_id: str) -> list[str]:
-    """Return what the tools of a run did, without attempts and keys."""
-    file = folder / run_id
-    return [" ".join(line.split()[:2]) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 async def recorded(client: Client, run_id: str) -> list[tuple[str, str]]:
@@ -145,39 +108,15 @@ async def test_a_worker_may_die_at_every_effect(temporal_server: str, tmp_path: 
                 assert STEPS == sorted(key for key, _ in await recorded(client, run_id))
                 assert "completed" == (await durable.runs.show(run_id)).status
 
-    with nursery(temporal_server, tmp_path) as nurse:
+    with nursery(PROGRAM, temporal_server, tmp_path) as nurse:
         async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as group:
             for place in PLACES:
                 group.create_task(one(nurse, place))
 
 
-def check_once(result: RunResult[str], done: list[str], local: RunResult[str]) -> None:
-    """Assert that nothing was paid twice, and that what is not known to be paid is said to be unknown."""
-    assert "completed" == result.status
-    said = [status for tool, status in results(result.messages) if tool == "pay"]
-    notes = {record.call: record.facts for record in result.log if "interrupted" in record.facts}
-    for n, status in zip((2, 3), said, strict=True):
-        assert done.count(f"pay {n}") <= 1
-        if status == "succeeded":
-            assert 1 == done.count(f"paid {n}")
-        else:
-            assert "unknown" == status
-    assert said.count("unknown") == len(notes)
-    assert {"unknown"} >= {str(facts["handled"]) for facts in notes.values()}
-    if not notes:
-        assert bodies(result) == bodies(local)
-
-
-DECISIONS: tuple[tuple[Decision, int, str, str], ...] = (
-    (Approve(), 2, "succeeded", "paid 3"),
-    (Deny("It was paid, says the bank."), 1, "unknown", "It was paid, says the bank."),
-    (Answer("paid 3, says the bank"), 1, "answered", "paid 3, says the bank"),
-)
-
-
 async def test_an_interrupted_call_is_handled_as_configured(temporal_server: str, tmp_path: Path) -> None:
     """Run again, with one key, as attempts one and two; or a person says what becomes of it. The log says which."""
-    with nursery(temporal_server, tmp_path) as nurse:
+    with nursery(PROGRAM, temporal_server, tmp_path) as nurse:
         async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as group:
             group.create_task(runs_again(temporal_server, nurse, tmp_path))
             for number in range(len(DECISIONS)):
@@ -189,12 +128,7 @@ async def runs_again(server: str, nurse: Nursery, folder: Path) -> None:
     nurse.start("again", str(INSIDE_PAY))
     async with await survivor(server, folder, "again", "retry") as durable:
         result = await durable.result("again")
-    lines = [line.split() for line in (folder / "again").read_text().splitlines()]
-    paid = [line for line in lines if line[:2] == ["pay", "3"]]
-    assert [["pay", "3", "1", "again:2:call_4_0"], ["pay", "3", "2", "again:2:call_4_0"]] == paid
-    notes = [record.facts for record in result.log if "interrupted" in record.facts]
-    assert [{"interrupted": 1, "handled": "retry"}] == notes
-    assert "completed" == result.status
+    check_again(result, folder, "again")
 
 
 async def is_asked(server: str, nurse: Nursery, folder: Path, number: int) -> None:
@@ -209,17 +143,13 @@ async def is_asked(server: str, nurse: Nursery, folder: Path, number: int) -> No
             await asyncio.sleep(0.05)
         assert [("pay", {"n": 3})] == [(request.tool, request.arguments) for request in pending]
         result = await durable.resume(run_id, {pending[0].digest: decision})
-    assert times == effects(folder, run_id).count("pay 3")
-    assert ("pay", status) == results(result.messages)[-1]
-    assert content == contents(result.messages)[-1]
-    (note,) = [record.facts for record in result.log if "interrupted" in record.facts]
-    assert "ask" == note["handled"]
+    check_asked(result, effects(folder, run_id), times, status, content)
 
 
 async def test_a_process_that_was_frozen_changes_nothing(temporal_server: str, tmp_path: Path) -> None:
     """SIGSTOP in a tool, the run goes on elsewhere, SIGCONT: one history, whatever the thawed process still does."""
     client = with_records(await Client.connect(temporal_server))
-    with nursery(temporal_server, tmp_path) as nurse:
+    with nursery(PROGRAM, temporal_server, tmp_path) as nurse:
         async with asyncio.timeout(SECONDS):
             process = nurse.start("frozen", "slow")
             try:
@@ -237,7 +167,4 @@ async def test_a_process_that_was_frozen_changes_nothing(temporal_server: str, t
                     os.kill(process, 0)  # it lives, and carries on what it starts from now on
             finally:
                 os.kill(process, signal.SIGKILL)
-    assert [("look", "succeeded"), ("pay", "unknown"), ("pay", "succeeded")] == results(result.messages)
-    assert 1 == effects(tmp_path, "frozen").count("pay 2")
-    assert 1 == effects(tmp_path, "frozen").count("pay 3")
-    assert STEPS == sorted(key for key, _ in steps)
+    check_frozen(result, effects(tmp_path, "frozen"), [key for key, _ in steps])

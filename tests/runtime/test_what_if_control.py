@@ -11,20 +11,26 @@ from capfold.capabilities import (
     AssistantMessage,
     CallState,
     Capability,
-    Outside,
     RequireApproval,
-    RunState,
     ToolBudget,
-    UserMessage,
     call,
     tool,
 )
 from capfold.capabilities.capability import AnyCapability
-from capfold.runtime import Agent, Approve, Limits, LocalPort, Log, MemoryStore, RunResult, ScriptedModel
+from capfold.runtime import Agent, Approve, Limits, LocalPort, Log, MemoryStore, ScriptedModel
 from capfold.runtime.log_what_if import WhatIf, what_if
-from tests.corruption.scenes import POINTS, Works, at, batch
+from tests.corruption.scenes import POINTS, Works
 from tests.runtime.family import above, ask, made
-from tests.runtime.test_replay import PARENT_HOOKS, Answers, Asks, Persists, Stores, rich_scripts, tree
+from tests.runtime.test_replay import (
+    PARENT_HOOKS,
+    Answers,
+    Persists,
+    Stores,
+    cut_short,
+    ended_at,
+    rich_scripts,
+    tree,
+)
 from tests.runtime.test_same_everywhere import (
     SCRIPTS,
     Gathers,
@@ -237,21 +243,7 @@ def test_any_run_that_was_resumed(script: Script) -> None:
 @pytest.mark.parametrize("point", POINTS)
 async def test_any_hook_may_end_the_run(point: str, act: str) -> None:
     """Stopped, failed or broken at any hook, in the second step where there is one."""
-
-    def action(record: Any) -> Any:
-        run = record.run if isinstance(record, CallState) else record
-        if run.run_step == 1 and "run" not in point:
-            return record
-        if act == "raise":
-            raise LookupError("enough")
-        return getattr(record, act)("enough")
-
-    agent = Agent(
-        "desk",
-        ScriptedModel([batch(0, 1), batch(0, 1, 2), "done"]),
-        tools=[Works().tool()],
-        capabilities=[Persists(), at(point, action), Asks()],
-    )
+    agent = ended_at(point, act)
     check(await log_of(agent), agent)
 
 
@@ -259,52 +251,7 @@ async def test_any_hook_may_end_the_run(point: str, act: str) -> None:
 @pytest.mark.parametrize("where", ["model", "tool", "gather"])
 async def test_a_run_that_was_cut_short(where: str, how: str) -> None:
     """Cancelled, stopped by its caller, or late, while the model, a tool or a gatherer is under way."""
-    reached = anyio.Event()
-
-    async def hang() -> None:
-        reached.set()
-        await anyio.sleep_forever()
-
-    async def slow(request: Any) -> Any:
-        await hang()
-
-    @tool
-    async def wait(n: int) -> str:
-        """Wait."""
-        if n:
-            return f"did {n}"
-        await hang()
-        return "late"
-
-    class Gathers(Capability):
-        async def gather_before_model_request(self, state: RunState, outside: Outside) -> Any:
-            if where == "gather" and state.run_step == 2:
-                await outside.request([UserMessage("?")], model=ScriptedModel(["yes"]))
-                await hang()
-            return state.run_step
-
-        def before_model_request(self, state: RunState) -> RunState:
-            return state.note(f"{state.fact(self)}")
-
-    calls = [call("wait", {"n": n}) for n in ((1, 0, 2) if where == "tool" else (1,))]
-    agent = Agent(
-        "desk",
-        ScriptedModel([calls, slow if where == "model" else "done"]),
-        tools=[wait],
-        capabilities=[Gathers(), Persists(), Answers()],
-        limits=Limits(deadline=0.2 if how == "deadline" else None),
-    )
-    async with agent.start("go") as handle:
-        with anyio.fail_after(10):
-            if how != "deadline":
-                await reached.wait()
-            if how == "cancel":
-                handle.cancel()
-            elif how == "stop":
-                await handle.stop("enough", grace=0.1)
-            events = [event async for event in handle.events]
-    ended: Any = events[-1]
-    result: RunResult[Any] = ended.result if ended.error is None else ended.error.partial
+    agent, result = await cut_short(where, how, Persists(), Answers())
     check(result.log, agent)
 
 
